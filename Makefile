@@ -1,0 +1,92 @@
+# `make help` lists the targets. Works with GNU make 3.81 (macOS) and later.
+
+MODEL ?= smollm2-135m
+ARGS ?=
+SHELL := /bin/sh
+BIN := .venv/bin
+
+# pip settings of the shell that would install outside of .venv.
+export PIP_USER := 0
+unexport PYTHONHOME
+unexport PYTHONPATH
+
+# The first that runs and is new enough; a pyenv shim may exist and not run.
+# `make PYTHON=/path/to/python3` overrides it.
+NEW_ENOUGH := import sys, venv; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	"$$p" -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
+
+.PHONY: help serve test lint bench-engine lab lock clean install-lab install-dev venv
+
+help:
+	@echo 'make serve         install what is needed, fetch the demo model, serve it'
+	@echo '                   (MODEL=name or path, ARGS="--port 8080 ...")'
+	@echo 'make test          run all tests that need no other service (ARGS="-k name")'
+	@echo 'make lint          ruff, mypy, import contracts'
+	@echo 'make bench-engine  measure the engine against its peers on this machine'
+	@echo 'make lab           show what batching is worth on this machine'
+	@echo 'make lock          write constraints.txt anew from the newest releases'
+	@echo 'make clean         remove .venv and caches (not the fetched models)'
+
+serve: install-lab
+	@$(BIN)/carpool serve "$(MODEL)" $(ARGS)
+
+test: install-dev
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: install-dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench-engine: install-dev
+	@$(BIN)/python benchmarks/engine.py $(ARGS)
+
+lab: install-lab
+	@$(BIN)/carpool lab batching $(ARGS)
+
+# A .venv is kept when its pip runs and it was made at this path; else it is made again.
+venv:
+	@if [ -n "$$($(BIN)/python -m pip --version 2>/dev/null)" ] \
+		&& $(BIN)/python -c '$(NEW_ENOUGH)' \
+		&& grep -q -F "$$PWD/.venv" $(BIN)/activate; then exit 0; fi; \
+	if [ -z "$(PYTHON)" ] || ! "$(PYTHON)" -c '$(NEW_ENOUGH)' >/dev/null 2>&1; then \
+		echo 'carpool: needs Python 3.11 or newer with its venv module;' \
+			'install it, or run: make PYTHON=/path/to/python3' >&2; exit 2; fi; \
+	echo "creating .venv with $$("$(PYTHON)" --version)"; \
+	"$(PYTHON)" -m venv --clear .venv
+
+# $(call install,EXTRAS,STAMPS): install unless one of STAMPS, written after a whole
+# install, holds the checksum of what decides about it.
+define install
+@key="$$(cat pyproject.toml constraints.txt | cksum) $$($(BIN)/python --version)"; \
+for stamp in $(2); do \
+	if [ "$$key" = "$$(cat ".venv/.installed-$$stamp" 2>/dev/null)" ]; then exit 0; fi; done; \
+echo "installing carpool[$(1)] into .venv"; rm -f .venv/.installed-*; \
+$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	--constraint constraints.txt --editable '.[$(1)]' \
+&& echo "$$key" > ".venv/.installed-$(firstword $(2))"
+endef
+
+install-lab: venv
+	$(call install,lab,lab dev)
+
+install-dev: venv
+	$(call install,lab$(comma)dev,dev)
+
+comma := ,
+
+lock: venv
+	@rm -rf .venv/lock && $(BIN)/python -m venv .venv/lock
+	@.venv/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[lab,dev]'
+	@.venv/lock/bin/python -m pip freeze --all --exclude carpool --exclude pip \
+		--exclude setuptools --exclude wheel | LC_ALL=C sort -f > .venv/lock/constraints.txt
+	@if grep -n ' @ ' .venv/lock/constraints.txt; then \
+		echo 'carpool: the packages above came from paths, not from an index' >&2; exit 2; fi
+	@mv .venv/lock/constraints.txt constraints.txt && rm -rf .venv/lock
+	@echo "wrote constraints.txt: $$(wc -l < constraints.txt) packages"
+
+clean:
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
