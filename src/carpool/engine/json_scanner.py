@@ -3,7 +3,7 @@
 import re
 from enum import Enum, auto
 
-_WHITESPACE = " \t\n\r"
+JSON_WHITESPACE = " \t\n\r"
 _ESCAPES = '"\\/bfnrt'
 _HEX = "0123456789abcdefABCDEF"
 _SCALAR = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null", re.ASCII)
@@ -61,7 +61,7 @@ class JsonScanner:
             return self._feed_hex_digit(character)
         if self.expect is Expect.SCALAR:
             return self._feed_scalar(character)
-        if character in _WHITESPACE:
+        if character in JSON_WHITESPACE:
             return not self.is_done
         return self._feed_structure(character)
 
@@ -87,7 +87,7 @@ class JsonScanner:
         return character in _HEX
 
     def _feed_scalar(self, character: str) -> bool:
-        if character not in ",]}" and character not in _WHITESPACE:
+        if character not in ",]}" and character not in JSON_WHITESPACE:
             self._scalar += character
             return True
         self.expect = Expect.COMMA_OR_END
