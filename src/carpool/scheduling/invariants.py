@@ -16,7 +16,8 @@ def check_places(
     waiting: Sequence[Request],
 ) -> None:
     """Raise InvariantViolation unless each unfinished request is in exactly one place, the
-    one its status names, has work left, and those admitted stand in order of admission."""
+    one its status names, has work left, and those admitted stand in order of admission,
+    the running before the preempted."""
     for place, status in (
         (running, RequestStatus.RUNNING),
         (preempted, RequestStatus.PREEMPTED),
@@ -29,16 +30,16 @@ def check_places(
         raise InvariantViolation(
             f"{len(requests)} requests are unfinished, but {num_placed} have a place"
         )
-    for line in (running, preempted):
-        sequence = [request.admission_seq for request in line]
-        if sequence != sorted(set(sequence)):
-            raise InvariantViolation(f"not in the order of admission: {line}")
+    line = [*running, *preempted]
+    sequence = [request.admission_seq for request in line]
+    if sequence != sorted(set(sequence)):
+        raise InvariantViolation(f"not in the order of admission: {line}")
 
 
 def _check_place(request: Request, requests: Mapping[str, Request], status: RequestStatus) -> None:
     if request.status is not status or requests.get(request.request_id) is not request:
         raise InvariantViolation(f"{request!r} stands among the {status.value}")
-    if status is not RequestStatus.RUNNING and request.block_table:
-        raise InvariantViolation(f"{request!r} holds blocks and does not run")
+    if status is not RequestStatus.RUNNING and (request.block_table or request.num_computed_tokens):
+        raise InvariantViolation(f"{request!r} holds {request.block_table} and does not run")
     if request.num_computed_tokens >= request.num_tokens:
         raise InvariantViolation(f"{request!r} has nothing left to compute")

@@ -68,8 +68,8 @@ class Request:
     prefix hit at the first admission. `max_tokens`, `min_tokens` count output tokens; a
     token of `stop_token_ids` ends the request once it has `min_tokens`.
     `skip_prefix_cache` computes the whole prompt (prompt logprobs need every position).
-    Times are of whatever clock the caller passes to the scheduler; `finished_time` stays None
-    when an abort ended the request.
+    Times are of whatever clock the caller passes to the scheduler; `arrival_time` is when it
+    was added unless given, and `finished_time` stays None when an abort ended the request.
     """
 
     __slots__ = (
@@ -111,7 +111,7 @@ class Request:
         person_id: str = "",
         namespace: str = "",
         skip_prefix_cache: bool = False,
-        arrival_time: float = 0.0,
+        arrival_time: float | None = None,
     ) -> None:
         self.request_id = request_id
         self.all_token_ids = list(prompt_token_ids)

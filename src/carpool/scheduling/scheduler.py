@@ -5,11 +5,10 @@ many tokens of each request to compute. Chunked prefill, prefix hits and resumed
 are all the same thing. See `Scheduler.schedule` for the order.
 """
 
-from bisect import insort
 from collections import Counter
 from itertools import chain
-from operator import attrgetter
 
+from carpool.scheduling.admission_round import AdmissionRound
 from carpool.scheduling.config import BatchingPolicy, MemoryPolicy, QueuePolicy, SchedulerConfig
 from carpool.scheduling.invariants import InvariantViolation, check_places
 from carpool.scheduling.kv_cache import KVCacheManager
@@ -41,15 +40,15 @@ __all__ = [
     "SchedulerStats",
 ]
 
-_admission_seq = attrgetter("admission_seq")
-
 
 class Scheduler:
-    """Owns the requests, their blocks and the queue; runs one step at a time.
+    """Owns the requests, their blocks and the queue; one step is in flight at a time.
 
     `schedule` plans a step, the caller runs it, and `update` (or `fail`) books the result.
     Between the two, requests may be added and aborted, and the block tables of the step
-    stay as they are.
+    stay as they are. Running requests stand in the order of their admission, and all of
+    them before the preempted: only later ones make room for earlier ones, so the oldest
+    always advances.
     """
 
     def __init__(self, config: SchedulerConfig) -> None:
@@ -61,7 +60,7 @@ class Scheduler:
         self._preempted: list[Request] = []
         self._running: list[Request] = []
         self._in_flight: SchedulerOutput | None = None
-        self._held_back: list[Request] = []
+        self._round = AdmissionRound(config)
         self._next_step_id = 0
         self._next_admission_seq = 0
         self._num_preemptions = 0
@@ -90,7 +89,8 @@ class Scheduler:
         except RequestRejected:
             request.status = RequestStatus.REJECTED
             raise
-        request.arrival_time = now
+        if request.arrival_time is None:
+            request.arrival_time = now
         self._kv.extend_keys(request)
         self._requests[request.request_id] = request
         request.waiting_reason = WaitingReason.QUEUED
@@ -130,10 +130,8 @@ class Scheduler:
             raise RuntimeError(
                 f"step {self._in_flight.step_id} is in flight; give it to update() or fail() first"
             )
-        for request in self._held_back:
-            if request.status is RequestStatus.WAITING:
-                request.waiting_reason = WaitingReason.QUEUED
-        self._held_back.clear()
+        self._round.close()
+        self._round = AdmissionRound(self.config)
         plan = StepPlan(self.config.max_num_batched_tokens)
         self._continue_running(plan)
         if self._preempted or len(self._waiting):
@@ -223,7 +221,7 @@ class Scheduler:
         request.num_computed_tokens = 0
         request.num_preemptions += 1
         self._num_preemptions += 1
-        insort(self._preempted, request, key=_admission_seq)
+        self._preempted.insert(0, request)
 
     def _plan_chunk(self, request: Request, plan: StepPlan) -> None:
         limit = self.config.long_prefill_token_threshold or None
@@ -248,66 +246,37 @@ class Scheduler:
     # --------------------------------------------------------------- admission
 
     def _admit(self, plan: StepPlan, now: float) -> None:
-        can_form_batch = self._is_continuous or not (self._running or self._preempted)
+        is_batch_running = bool(self._running or self._preempted)
+        plan.headroom = sum(map(self._kv.may_grow, self._running))
         if not plan.preempted_request_ids:
             self._resume(plan)
+        closed: WaitingReason | None = None
         if self._preempted:
-            self._hold_back_queue(WaitingReason.PREEMPTION)
-        elif not can_form_batch:
-            self._hold_back_queue(WaitingReason.BATCH)
-        else:
-            self._admit_waiting(plan, now)
+            closed = WaitingReason.PREEMPTION
+        elif is_batch_running and not self._is_continuous:
+            closed = WaitingReason.BATCH
+        for request in self._waiting.candidates(self._round.skipped_people):
+            reason = closed or self._closed_reason(plan) or self._kv.reason_to_wait(request)
+            if reason is None and not self._enter(request, plan):
+                reason = WaitingReason.KV_BLOCKS
+            if reason is not None:
+                self._round.hold_back(request, reason)
+            else:
+                self._round.admit(request)
+                self._start(request, plan, now)
+            if self._round.is_over:
+                break
+        for request in self._round.admitted:
+            self._waiting.remove(request)
 
     def _resume(self, plan: StepPlan) -> None:
         """Bring back the preempted, oldest first, as far as they fit."""
         while self._preempted and self._closed_reason(plan) is None:
             request = self._preempted[0]
-            if not self._enter(request):
+            if not self._enter(request, plan):
                 return
             del self._preempted[0]
             self._plan_chunk(request, plan)
-
-    def _hold_back_queue(self, reason: WaitingReason) -> None:
-        """Nobody is admitted: the head of the queue says why, the others stand behind it."""
-        for request in self._waiting.candidates():
-            self._hold_back(request, reason)
-            return
-
-    def _hold_back(self, request: Request, reason: WaitingReason) -> None:
-        request.waiting_reason = reason
-        self._held_back.append(request)
-
-    def _admit_waiting(self, plan: StepPlan, now: float) -> None:
-        skipped_people: set[str] = set()
-        admitted: list[Request] = []
-        passed_over: list[Request] = []
-        for request in self._waiting.candidates(skipped_people):
-            reason = self._closed_reason(plan) or self._reason_to_wait(request)
-            if reason is None:
-                self._start(request, plan, now)
-                admitted.append(request)
-                for other in passed_over:
-                    other.num_passed_over += 1
-            else:
-                self._hold_back(request, reason)
-                if reason in (WaitingReason.SEATS, WaitingReason.TOKEN_BUDGET):
-                    break
-                if reason in (WaitingReason.PERSON_RUNNING_CAP, WaitingReason.PERSON_BLOCK_CAP):
-                    skipped_people.add(request.person_id)
-                elif reason is WaitingReason.KV_BLOCKS:
-                    passed_over.append(request)
-            if self._is_patience_over(passed_over):
-                break
-        for request in admitted:
-            self._waiting.remove(request)
-
-    def _is_patience_over(self, passed_over: list[Request]) -> bool:
-        """Whether to look no further down the queue: one that did not fit has been passed
-        over often enough, or many have been looked at in vain."""
-        most_in_vain = self.config.max_num_seqs + self.config.max_skip_ahead
-        return len(self._held_back) > most_in_vain or any(
-            request.num_passed_over >= self.config.max_skip_ahead for request in passed_over
-        )
 
     def _closed_reason(self, plan: StepPlan) -> WaitingReason | None:
         """Why nobody at all can join. A static batch is formed whole: who gets no tokens in
@@ -318,25 +287,18 @@ class Scheduler:
             return WaitingReason.TOKEN_BUDGET
         return None
 
-    def _reason_to_wait(self, request: Request) -> WaitingReason | None:
-        """Why this one cannot join; None if it has its blocks now."""
-        reason = self._kv.reason_to_wait(request)
-        if reason is None and not self._enter(request):
-            return WaitingReason.KV_BLOCKS
-        return reason
-
-    def _enter(self, request: Request) -> bool:
+    def _enter(self, request: Request, plan: StepPlan) -> bool:
         """Let `request` run if its blocks fit and one more is left for each running request
         that may still grow, so that nobody is let in only to be put out again."""
-        headroom = sum(map(self._kv.may_grow, self._running))
-        if not self._kv.take_blocks(request, headroom):
+        if not self._kv.take_blocks(request, plan.headroom):
             return False
+        plan.headroom += self._kv.may_grow(request)
         if request.admission_seq < 0:
             request.admission_seq = self._next_admission_seq
             self._next_admission_seq += 1
         request.status = RequestStatus.RUNNING
         request.waiting_reason = None
-        insort(self._running, request, key=_admission_seq)
+        self._running.append(request)
         return True
 
     def _start(self, request: Request, plan: StepPlan, now: float) -> None:
@@ -399,7 +361,7 @@ class Scheduler:
         num_waiting = len(self._waiting) + len(self._preempted)
         reasons = Counter(
             request.waiting_reason
-            for request in chain(self._held_back, self._preempted)
+            for request in chain(self._round.held_back, self._preempted)
             if request.waiting_reason is not None
         )
         reasons[WaitingReason.QUEUED] = num_waiting - sum(reasons.values())

@@ -5,10 +5,14 @@ from carpool.scheduling.request import Request
 
 
 class StepPlan:
-    """A token budget, the decodes and the prefill chunks that spend it."""
+    """A token budget, the decodes and the prefill chunks that spend it.
+
+    `headroom` is the number of blocks to leave free for running requests that may grow.
+    """
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
+        self.headroom = 0
         self.decodes: list[ScheduledRequest] = []
         self.preempted_request_ids: list[str] = []
         self._chunks: dict[Request, int] = {}
