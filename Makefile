@@ -10,11 +10,9 @@ export PIP_USER := 0
 unexport PYTHONHOME
 unexport PYTHONPATH
 
-# The first that runs and is new enough; a pyenv shim may exist and not run.
-# `make PYTHON=/path/to/python3` overrides it.
+# Empty: the first of python3.13 ... python3 that runs and is new enough.
+PYTHON ?=
 NEW_ENOUGH := import sys, venv; sys.exit(sys.version_info < (3, 11))
-PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
-	"$$p" -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 
 .PHONY: help serve test lint bench-engine lab lock clean install-lab install-dev venv
 
@@ -47,15 +45,17 @@ lab: install-lab
 	@$(BIN)/carpool lab batching $(ARGS)
 
 # A .venv is kept when its pip runs and it was made at this path; else it is made again.
+# A candidate must run, not only exist: a pyenv shim may do one without the other.
 venv:
 	@if [ -n "$$($(BIN)/python -m pip --version 2>/dev/null)" ] \
 		&& $(BIN)/python -c '$(NEW_ENOUGH)' \
-		&& grep -q -F "$$PWD/.venv" $(BIN)/activate; then exit 0; fi; \
-	if [ -z "$(PYTHON)" ] || ! "$(PYTHON)" -c '$(NEW_ENOUGH)' >/dev/null 2>&1; then \
-		echo 'carpool: needs Python 3.11 or newer with its venv module;' \
-			'install it, or run: make PYTHON=/path/to/python3' >&2; exit 2; fi; \
-	echo "creating .venv with $$("$(PYTHON)" --version)"; \
-	"$(PYTHON)" -m venv --clear .venv
+		&& grep -q -F "$$(pwd -P)/.venv" $(BIN)/activate; then exit 0; fi; \
+	for python in $(if $(PYTHON),"$(PYTHON)",python3.13 python3.12 python3.11 python3); do \
+		if "$$python" -c '$(NEW_ENOUGH)' >/dev/null 2>&1; then \
+			echo "creating .venv with $$("$$python" --version)"; \
+			exec "$$python" -m venv --clear .venv; fi; done; \
+	echo 'carpool: needs Python 3.11 or newer with its venv module;' \
+		'install it, or run: make PYTHON=/path/to/python3' >&2; exit 2
 
 # $(call install,EXTRAS,STAMPS): install unless one of STAMPS, written after a whole
 # install, holds the checksum of what decides about it.
@@ -63,7 +63,7 @@ define install
 @key="$$(cat pyproject.toml constraints.txt | cksum) $$($(BIN)/python --version)"; \
 for stamp in $(2); do \
 	if [ "$$key" = "$$(cat ".venv/.installed-$$stamp" 2>/dev/null)" ]; then exit 0; fi; done; \
-echo "installing carpool[$(1)] into .venv"; rm -f .venv/.installed-*; \
+echo "installing carpool[$(1)] into .venv (the first time takes a minute or two)"; rm -f .venv/.installed-*; \
 $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	--constraint constraints.txt --editable '.[$(1)]' \
 && echo "$$key" > ".venv/.installed-$(firstword $(2))"

@@ -1,7 +1,9 @@
-"""Fixtures for all tests: the demo model, and a writer of tiny GGUF files."""
+"""Fixtures for all tests: the demo model, a model cache of its own, tiny model files."""
 
+import json
 import os
 import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from carpool.engine.resolve import resolve
+from carpool.models.cache import ModelCache
 from carpool.models.ggml import GGML_TYPES
-from carpool.models.resolved import ResolvedModel
+from carpool.models.resolved import IR_FILES, ResolvedModel
 
 settings.register_profile("quick", max_examples=30, deadline=None)
 settings.register_profile(
@@ -116,6 +119,11 @@ def tiny_model(
     return pairs | metadata, tensors
 
 
+@pytest.fixture(scope="session")
+def tiny_gguf_bytes() -> bytes:
+    return gguf_bytes(*tiny_model())
+
+
 @pytest.fixture
 def write_gguf(tmp_path: Path) -> Callable[..., Path]:
     """Write a tiny model (see `tiny_model`) to a file; returns its path."""
@@ -126,3 +134,56 @@ def write_gguf(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ModelCache:
+    return ModelCache(tmp_path / "home")
+
+
+@pytest.fixture
+def ir_folder(tmp_path: Path) -> Callable[..., Path]:
+    """Make a folder with the IR's files (one byte each) and a config.json."""
+
+    def make(**config: object) -> Path:
+        folder = tmp_path / "exported"
+        folder.mkdir()
+        for name in IR_FILES:
+            (folder / name).write_bytes(b"x")
+        fields: dict[str, object] = {
+            "model_type": "qwen2",
+            "hidden_size": 8,
+            "intermediate_size": 16,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "vocab_size": 10,
+            "max_position_embeddings": 128,
+            "eos_token_id": 2,
+        }
+        (folder / "config.json").write_text(json.dumps(fields | config))
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def fake_conversion(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Call it to replace the converting child by one that writes a byte per file, or fails."""
+
+    def install(
+        returncode: int = 0,
+        stderr: str = "",
+        error: BaseException | None = None,
+        skip: tuple[str, ...] = (),
+    ) -> None:
+        def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+            for name in set(IR_FILES) - set(skip):
+                (Path(command[-1]).parent / name).write_bytes(b"x")
+            if error is not None:
+                raise error
+            return subprocess.CompletedProcess(command, returncode, "", stderr)
+
+        monkeypatch.setattr(subprocess, "run", run)
+
+    return install

@@ -11,7 +11,7 @@ from importlib.metadata import version as package_version
 from importlib.util import find_spec
 from pathlib import Path
 
-from carpool.engine.report import Report, silent
+from carpool.engine.report import Report, silent, waiting
 from carpool.errors import CarpoolError
 from carpool.models.cache import ModelCache, megabytes
 from carpool.models.gguf import read_gguf
@@ -50,10 +50,10 @@ def convert_gguf(
         return model
     gguf = read_gguf(path)
     spec, tokenizer = spec_from_gguf(gguf), tokenizer_from_gguf(gguf)
-    report(f"converting {name}", 0, 0)
-    with cache.lock(target):
+    with cache.lock(target, waiting(report, name)):
         if model := read_manifest(target):
             return model
+        report(f"converting {name}", 0, 0)
         cache.require_space(2 * spec.weight_bytes, f"converting {name}")
         with cache.making(target) as folder:
             link = folder / "model.gguf"
@@ -84,10 +84,10 @@ def export_huggingface(
             f"{source}: a Hugging Face checkpoint must be exported first; "
             "install the exporter with: pip install 'carpool[export]'"
         )
-    report(f"exporting {name}", 0, 0)
-    with cache.lock(target):
+    with cache.lock(target, waiting(report, name)):
         if model := read_manifest(target):
             return model
+        report(f"exporting {name}", 0, 0)
         with cache.making(target) as folder:
             result = folder / "result"
             command = [sys.executable, "-m", "optimum.commands.optimum_cli", "export", "openvino"]

