@@ -26,6 +26,7 @@ _JSON_OPTIONS = {"whitespace_pattern": r"[ \n\t]{0,32}", "coerce_one_of": True}
 # llguidance's recursion follows the grammar's own depth and overflows a usual stack. 16 KiB
 # for every level that MAX_GRAMMAR_CHARS has room for; only the part used is ever resident.
 _COMPILER_STACK_BYTES = 256 * 1024 * 1024
+_NO_PARAMETERS = {"properties": {}, "additionalProperties": False}
 _SENTINEL = "\x02"
 
 T = TypeVar("T")
@@ -118,7 +119,7 @@ def _tool_rules(index: int, function: Mapping[str, Any], style: ToolCallStyle) -
         opening, closing = f'<tool_call>\n{{"name": {quoted}, "arguments": ', "}\n</tool_call>"
     else:
         opening, closing = f'{{"name": {quoted}, "parameters": ', "}"
-    schema = {"type": "object", **(function.get("parameters") or {"properties": {}})}
+    schema = {"type": "object", **(function.get("parameters") or _NO_PARAMETERS)}
     return [
         f"call_{index}: {_literal(opening)} arguments_{index} {_literal(closing)}",
         f"arguments_{index}: %json {_schema_text(schema)}",

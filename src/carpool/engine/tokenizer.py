@@ -11,6 +11,7 @@ import openvino
 import openvino_genai
 
 from carpool.engine.vocabulary import Vocabulary, vocabulary_from_pieces
+from carpool.models.tokenizer_config import TokenizerConfig as TokenizerFacts
 
 _TOKENIZER = "openvino_tokenizer"
 _DETOKENIZER = "openvino_detokenizer"
@@ -38,6 +39,20 @@ class TokenizerConfig:
     bos_token: str = ""
     eos_token: str = ""
     vocab_size: int | None = None
+
+    @classmethod
+    def from_facts(cls, facts: TokenizerFacts, vocab_size: int | None = None) -> "TokenizerConfig":
+        """From what a model's files say (`ResolvedModel.tokenizer`)."""
+        return cls(
+            special_token_ids=frozenset(facts.special_token_ids),
+            eos_token_ids=frozenset(facts.eos_token_ids),
+            bos_token_id=facts.bos_token_id,
+            add_bos=facts.add_bos_token,
+            chat_template=facts.chat_template,
+            bos_token=facts.bos_token or "",
+            eos_token=facts.eos_token or "",
+            vocab_size=vocab_size,
+        )
 
 
 class Tokenizer:
