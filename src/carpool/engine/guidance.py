@@ -65,7 +65,7 @@ def regex_grammar(pattern: str) -> str:
 
     Raises GrammarError for a pattern of more than MAX_PATTERN_CHARS.
     """
-    _check_length("the regular expression", len(pattern), MAX_PATTERN_CHARS)
+    _check_source("the regular expression", pattern)
     return str(LLMatcher.grammar_from_regex(pattern))
 
 
@@ -74,7 +74,7 @@ def lark_grammar(text: str) -> str:
 
     Raises GrammarError for a grammar of more than MAX_PATTERN_CHARS.
     """
-    _check_length("the Lark grammar", len(text), MAX_PATTERN_CHARS)
+    _check_source("the Lark grammar", text)
     return str(LLMatcher.grammar_from_lark(text))
 
 
@@ -127,7 +127,8 @@ def _tool_rules(index: int, function: Mapping[str, Any], style: ToolCallStyle) -
 
 
 def _literal(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    """`text` as a Lark string, which takes JSON's escapes and no control characters."""
+    return json.dumps(text)
 
 
 def _schema_text(schema: Mapping[str, Any]) -> str:
@@ -154,6 +155,14 @@ def _num_pattern_chars(schema: Mapping[str, Any]) -> int:
         elif isinstance(node, list):
             rest.extend(node)
     return num_chars
+
+
+def _check_source(what: str, text: str) -> None:
+    _check_length(what, len(text), MAX_PATTERN_CHARS)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise GrammarError(f"{what} is not Unicode text: {error.reason}") from error
 
 
 def _check_length(what: str, length: int, limit: int) -> None:
