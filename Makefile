@@ -77,7 +77,10 @@ install-dev: venv
 
 comma := ,
 
+# Made with the oldest supported Python: its releases install on the newer ones, too.
 lock: venv
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { \
+		echo 'carpool: lock with Python 3.11: make clean, make PYTHON=python3.11 lock' >&2; exit 2; }
 	@rm -rf .venv/lock && $(BIN)/python -m venv .venv/lock
 	@.venv/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[lab,dev]'
 	@.venv/lock/bin/python -m pip freeze --all --exclude carpool --exclude pip \

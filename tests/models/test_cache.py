@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 from collections import namedtuple
 from pathlib import Path
@@ -157,3 +159,19 @@ def test_remove_frees_blob_and_conversions(cache: ModelCache) -> None:
     assert not blob.exists()
     assert not folder.exists()
     assert disk_bytes(other) == 3
+
+
+def test_a_child_that_inherits_the_lock_holds_it_after_its_parent(cache: ModelCache) -> None:
+    target = cache.blob("ab")
+    with cache.lock(target) as descriptor:
+        child = subprocess.Popen(
+            [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[descriptor]
+        )
+    waited: list[bool] = []
+
+    def end_child() -> None:
+        waited.append(True)
+        child.communicate(b"\n")
+
+    with cache.lock(target, end_child):
+        assert waited == [True]

@@ -65,6 +65,7 @@ def test_unknown_quantization_is_named_with_what_works(
     ("metadata", "error", "message"),
     [
         ({"llama.expert_count": 8}, UnsupportedModel, "mixture of experts"),
+        ({"llama.rope.scaling.type": "yarn"}, UnsupportedModel, "scaled rotary embeddings"),
         ({"split.count": 3}, UnsupportedModel, "llama-gguf-split --merge"),
         ({"llama.block_count": "many"}, GGUFError, "llama.block_count is 'many'"),
         ({"llama.attention.head_count": 0}, GGUFError, "head_count is 0"),

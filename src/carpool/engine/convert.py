@@ -50,7 +50,7 @@ def convert_gguf(
         return model
     gguf = read_gguf(path)
     spec, tokenizer = spec_from_gguf(gguf), tokenizer_from_gguf(gguf)
-    with cache.lock(target, waiting(report, name)):
+    with cache.lock(target, waiting(report, name)) as lock:
         if model := read_manifest(target):
             return model
         report(f"converting {name}", 0, 0)
@@ -58,7 +58,7 @@ def convert_gguf(
         with cache.making(target) as folder:
             link = folder / "model.gguf"
             link.symlink_to(path.absolute())
-            _convert_in_child(path, link, spec.weight_bytes)
+            _convert_in_child(path, link, spec.weight_bytes, lock)
             result = folder / "result"
             result.mkdir()
             for file_name in IR_FILES:
@@ -84,7 +84,7 @@ def export_huggingface(
             f"{source}: a Hugging Face checkpoint must be exported first; "
             "install the exporter with: pip install 'carpool[export]'"
         )
-    with cache.lock(target, waiting(report, name)):
+    with cache.lock(target, waiting(report, name)) as lock:
         if model := read_manifest(target):
             return model
         report(f"exporting {name}", 0, 0)
@@ -92,22 +92,24 @@ def export_huggingface(
             result = folder / "result"
             command = [sys.executable, "-m", "optimum.commands.optimum_cli", "export", "openvino"]
             command += ["--task", "text-generation-with-past", "--weight-format", "fp16"]
-            _run([*command, "--model", str(source), str(result)], source, needed_bytes=0)
+            _run([*command, "--model", str(source), str(result)], source, 0, lock)
             model = read_ir_folder(result, name, str(source), sha256)
             write_manifest(model)
             cache.publish(result, target)
     return dataclasses.replace(model, folder=target)
 
 
-def _convert_in_child(path: Path, link: Path, weight_bytes: int) -> None:
+def _convert_in_child(path: Path, link: Path, weight_bytes: int, lock: int) -> None:
     command = [sys.executable, "-m", "carpool.engine.convert", str(link)]
     # The library holds the file, the unpacked weights and the graph at once.
-    _run(command, path, needed_bytes=4 * weight_bytes)
+    _run(command, path, 4 * weight_bytes, lock)
     _require_whole(link.parent, path)
 
 
-def _run(command: list[str], source: Path, needed_bytes: int) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+def _run(command: list[str], source: Path, needed_bytes: int, lock: int) -> None:
+    done = subprocess.run(  # noqa: S603
+        command, capture_output=True, text=True, check=False, pass_fds=[lock]
+    )
     if done.returncode == 0:
         return
     if done.returncode < 0:

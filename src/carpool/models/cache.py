@@ -71,10 +71,12 @@ class ModelCache:
         return freed
 
     @contextmanager
-    def lock(self, target: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def lock(self, target: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[int]:
         """Hold the right to make or delete `target`, across processes.
 
-        Calls `on_wait` before it waits for another process.
+        Calls `on_wait` before it waits for another process. Gives the lock's descriptor: a
+        child that inherits it holds the lock for as long as it lives, so a child that outlives
+        a killed parent never writes beside the next maker.
         """
         with self._explained():
             folder = self.home / "locks"
@@ -87,7 +89,7 @@ class ModelCache:
                 except BlockingIOError:
                     on_wait()
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
+            yield descriptor
         finally:
             os.close(descriptor)
 

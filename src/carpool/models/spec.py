@@ -144,6 +144,13 @@ def _check_gguf(gguf: GGUF, architecture: str) -> None:
             f"{gguf.path}: one part of a split model; join the parts with "
             "`llama-gguf-split --merge FIRST_PART OUTPUT.gguf`"
         )
+    scaling = gguf.metadata.get(f"{architecture}.rope.scaling.type", "none")
+    if scaling != "none" or any(tensor.name == "rope_freqs.weight" for tensor in gguf.tensors):
+        # openvino_genai reads rope.freq_base alone: the answers would be quietly worse.
+        raise UnsupportedModel(
+            f"{gguf.path}: scaled rotary embeddings are not supported in GGUF; "
+            "use an OpenVINO IR export of this model"
+        )
     for tensor in gguf.tensors:
         supported = GGUF_VECTOR_TYPES if len(tensor.shape) == 1 else GGUF_MATRIX_TYPES
         if tensor.type.name not in supported:
