@@ -10,6 +10,7 @@ from carpool.engine.client import EngineClient
 from carpool.engine.constraint import check_constraint, output_constraint, tool_constraint
 from carpool.engine.errors import invalid
 from carpool.engine.prepared import Prepared, unix_time, validated
+from carpool.engine.prompt_encoder import encode_prompt
 from carpool.engine.request_builder import Caller, OutputWishes, build_requests, require_model
 from carpool.engine.sse import ResponseHead
 from carpool.engine.tool_calls import ToolCallStyle
@@ -46,7 +47,8 @@ def prepare_chat(engine: EngineClient, body: Mapping[str, Any], caller: Caller) 
         grammar=constraint and constraint.grammar,
         skip_special_tokens=request.skip_special_tokens is not False and not hides_tags,
     )
-    requests = build_requests(engine, request, [engine.tokenizer.encode(prompt)], caller, wishes)
+    token_ids = encode_prompt(engine, prompt, "messages")
+    requests = build_requests(engine, request, [token_ids], caller, wishes)
     chat_format = ChatFormat(
         head=ResponseHead(
             f"chatcmpl-{caller.request_id}", "chat.completion.chunk", unix_time(), model

@@ -9,6 +9,7 @@ from carpool.engine.completion_response import CompletionFormat, CompletionRespo
 from carpool.engine.constraint import check_constraint, output_constraint
 from carpool.engine.errors import invalid
 from carpool.engine.prepared import Prepared, unix_time, validated
+from carpool.engine.prompt_encoder import encode_prompt
 from carpool.engine.request_builder import (
     Caller,
     OutputWishes,
@@ -78,10 +79,10 @@ def _token_ids(
 ) -> list[list[int]]:
     tokenised = []
     for index, prompt in enumerate(prompts):
+        field = "prompt" if len(prompts) == 1 else f"prompt[{index}]"
         if isinstance(prompt, str):
-            tokenised.append(engine.tokenizer.encode(prompt, add_special_tokens))
+            tokenised.append(encode_prompt(engine, prompt, field, add_special_tokens))
         else:
-            field = "prompt" if len(prompts) == 1 else f"prompt[{index}]"
             check_token_ids(prompt, engine.vocab_size, field)
             tokenised.append(prompt)
     return tokenised

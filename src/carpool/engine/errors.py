@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -82,7 +83,7 @@ def from_validation(error: ValidationError) -> ApiError:
     """The first thing pydantic found wrong, as one sentence: field, value, what is allowed."""
     first = error.errors(include_url=False)[0]
     path = _path(first["loc"])
-    message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be", 1)
+    message = _allowed(first["msg"])
     if first["type"] == "missing":
         return invalid(f"{path} is missing; the request needs it", path)
     if not path:
@@ -90,6 +91,13 @@ def from_validation(error: ValidationError) -> ApiError:
     if message.startswith(path):
         return invalid(message, path)
     return invalid(f"{path} is {show(first['input'])}, but {message}", path)
+
+
+def _allowed(message: str) -> str:
+    """pydantic's message in the words of the other sentences."""
+    message = message.removeprefix("Value error, ")
+    message = re.sub(r"^(Input|String|List|Dictionary) should", "must", message)
+    return re.sub(r"a valid dictionary( or instance of \w+)?", "a JSON object", message)
 
 
 def from_rejection(error: RequestRejected, param: str) -> ApiError:

@@ -84,6 +84,12 @@ def _bias(key: str, bias: Any) -> float:
     return float(bias)
 
 
+def _schema(value: Any) -> dict[str, Any] | str | None:
+    if value is not None and not isinstance(value, dict | str):
+        raise ValueError("must be a JSON schema: an object, or its text")
+    return value
+
+
 def check_request_id(value: Any) -> str | None:
     """Raises ValueError unless it can stand in a header and in a log line as it is."""
     if value is not None and not (isinstance(value, str) and _REQUEST_ID.fullmatch(value)):
@@ -105,5 +111,6 @@ def refuse(message: str, *, unless: Callable[[Any], bool]) -> PlainValidator:
 
 
 STOP_STRINGS = PlainValidator(_stop_strings)
+SCHEMA = PlainValidator(_schema)
 LOGIT_BIAS = PlainValidator(_logit_bias)
 REQUEST_ID = BeforeValidator(check_request_id)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from carpool.engine.errors import invalid
-from carpool.engine.fields import LOGIT_BIAS, REQUEST_ID, STOP_STRINGS, number, whole
+from carpool.engine.fields import LOGIT_BIAS, REQUEST_ID, SCHEMA, STOP_STRINGS, number, whole
 
 MAX_N = 128
 MAX_LOGPROBS = 20
@@ -45,7 +45,7 @@ class ResponseFormat(ApiModel):
 
 
 class StructuredOutputs(ApiModel):
-    json_schema: dict[str, Any] | str | None = Field(default=None, alias="json")
+    json_schema: Annotated[dict[str, Any] | str | None, SCHEMA] = Field(default=None, alias="json")
     regex: str | None = None
     choice: list[str] | None = None
     grammar: str | None = None
@@ -77,7 +77,7 @@ class GenerationFields(ApiModel):
 
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
-    guided_json: dict[str, Any] | str | None = None
+    guided_json: Annotated[dict[str, Any] | str | None, SCHEMA] = None
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None

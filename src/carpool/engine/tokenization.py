@@ -9,6 +9,7 @@ from carpool.engine.completion_protocol import DetokenizeRequest, TokenizeReques
 from carpool.engine.errors import invalid
 from carpool.engine.messages import check_messages
 from carpool.engine.prepared import validated
+from carpool.engine.prompt_encoder import encode_prompt
 from carpool.engine.request_builder import check_token_ids, require_model
 
 
@@ -19,9 +20,11 @@ def tokenize(engine: EngineClient, body: Mapping[str, Any]) -> dict[str, Any]:
     if (request.prompt is None) == (request.messages is None):
         raise invalid("send either prompt or messages", "prompt")
     if request.prompt is not None:
-        token_ids = engine.tokenizer.encode(request.prompt, request.add_special_tokens is not False)
+        token_ids = encode_prompt(
+            engine, request.prompt, "prompt", request.add_special_tokens is not False
+        )
     else:
-        token_ids = engine.tokenizer.encode(_chat_prompt(engine, request))
+        token_ids = encode_prompt(engine, _chat_prompt(engine, request), "messages")
     answer: dict[str, Any] = {
         "count": len(token_ids),
         "max_model_len": engine.max_model_len,

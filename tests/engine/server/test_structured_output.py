@@ -63,6 +63,9 @@ def test_plain_text_has_no_grammar(client, engine):
     [
         ({"guided_json": {"properties": {"foo": "bar"}}}, "guided_json"),
         ({"guided_json": "{"}, "guided_json"),
+        ({"guided_json": 5}, "guided_json"),
+        ({"structured_outputs": {"json": 5}}, "structured_outputs.json"),
+        ({"structured_outputs": 5}, "structured_outputs"),
         ({"guided_json": "[]"}, "guided_json"),
         ({"guided_regex": "["}, "guided_regex"),
         ({"guided_regex": "(?=x)"}, "guided_regex"),

@@ -92,7 +92,7 @@ def test_the_sentence_quotes_the_value(client):
         ({"request_id": "x" * 129}, "request_id", "128"),
         ({"response_format": {"type": "yaml"}}, "response_format.type", "json_object"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema", ""),
-        ({"response_format": "json"}, "response_format", ""),
+        ({"response_format": "json"}, "response_format", "must be a JSON object"),
         ({"modalities": ["audio"]}, "modalities", "text only"),
         ({"functions": []}, "functions", "use tools"),
         ({"tools": [{"type": "code"}]}, "tools[0].type", "function"),
@@ -190,6 +190,14 @@ def test_prompt_and_output_together_fill_the_context(client, num_prompt, max_tok
     error = error_of(response)
     assert error["code"] == "context_length_exceeded"
     assert f"prompt has {num_prompt:,} tokens" in error["message"]
+    assert "max_model_len is 2,048" in error["message"]
+
+
+def test_a_prompt_no_tokeniser_could_make_fit_is_not_tokenised(client, engine, monkeypatch):
+    monkeypatch.setattr(engine.tokenizer, "encode", pytest.fail)
+    error = error_of(client.complete("x" * 40_000))
+    assert error["code"] == "context_length_exceeded"
+    assert "at least 8,000 tokens (40,000 bytes of text)" in error["message"]
     assert "max_model_len is 2,048" in error["message"]
 
 

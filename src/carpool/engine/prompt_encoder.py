@@ -1,0 +1,29 @@
+"""Prompt text to token ids, without tokenising what can never fit."""
+
+from carpool.engine.client import EngineClient
+from carpool.engine.errors import invalid
+
+# Below this many bytes per token of the context, tokenising is quicker than thinking.
+_BYTES_PER_TOKEN = 16
+
+
+def encode_prompt(
+    engine: EngineClient, text: str, field: str, add_special_tokens: bool = False
+) -> list[int]:
+    """Token ids of `text`. Everybody's prompts take turns at the tokeniser, so one of
+    megabytes is refused by its length alone: no token is longer than the longest.
+
+    Raises ApiError (400).
+    """
+    num_bytes = len(text.encode("utf-8", "replace"))
+    if num_bytes > _BYTES_PER_TOKEN * engine.max_model_len:
+        longest = max(map(len, engine.tokenizer.token_bytes))
+        if num_bytes > longest * engine.max_model_len:
+            raise invalid(
+                f"{field} {'have' if field == 'messages' else 'has'} at least "
+                f"{num_bytes // longest:,} tokens ({num_bytes:,} bytes of text), but "
+                f"max_model_len is {engine.max_model_len:,}; shorten the prompt",
+                field,
+                "context_length_exceeded",
+            )
+    return engine.tokenizer.encode(text, add_special_tokens)
