@@ -12,7 +12,7 @@ unexport PYTHONPATH
 
 # Empty: the first of python3.13 ... python3 that runs and is new enough.
 PYTHON ?=
-NEW_ENOUGH := import sys, venv; sys.exit(sys.version_info < (3, 11))
+NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .PHONY: help serve test lint bench-engine lab lock clean install-lab install-dev venv
 
