@@ -293,7 +293,13 @@ def reference() -> Callable[[Request], list[int]]:
     return run_alone
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def world_of() -> type[World]:
     """World(config), for tests that draw their configuration."""
     return World
+
+
+@pytest.fixture(scope="session")
+def request_maker() -> type[RequestMaker]:
+    """RequestMaker(), for property tests: each example counts from r0."""
+    return RequestMaker

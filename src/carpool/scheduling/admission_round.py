@@ -6,6 +6,7 @@ from carpool.scheduling.request import Request, WaitingReason
 _CLOSED = (
     WaitingReason.SEATS,
     WaitingReason.TOKEN_BUDGET,
+    WaitingReason.FAIR_SHARE,
     WaitingReason.PREEMPTION,
     WaitingReason.BATCH,
 )
@@ -24,7 +25,7 @@ class AdmissionRound:
     def __init__(self, config: SchedulerConfig) -> None:
         self._max_skip_ahead = config.max_skip_ahead
         self._max_held_back = config.max_num_seqs + config.max_skip_ahead
-        self._passed_over: list[Request] = []
+        self.passed_over: list[Request] = []
         self.admitted: list[Request] = []
         self.held_back: list[Request] = []
         self.skipped_people: set[str] = set()
@@ -32,7 +33,7 @@ class AdmissionRound:
 
     def admit(self, request: Request) -> None:
         self.admitted.append(request)
-        for other in self._passed_over:
+        for other in self.passed_over:
             other.num_passed_over += 1
             self._end_if_impatient(other)
 
@@ -44,7 +45,7 @@ class AdmissionRound:
         elif reason in _PERSON_CAPS:
             self.skipped_people.add(request.person_id)
         elif reason is WaitingReason.KV_BLOCKS:
-            self._passed_over.append(request)
+            self.passed_over.append(request)
             self._end_if_impatient(request)
 
     def close(self) -> None:
@@ -56,6 +57,6 @@ class AdmissionRound:
     def _end_if_impatient(self, request: Request) -> None:
         if (
             request.num_passed_over >= self._max_skip_ahead
-            or len(self._passed_over) > self._max_skip_ahead
+            or len(self.passed_over) > self._max_skip_ahead
         ):
             self.is_over = True

@@ -33,7 +33,8 @@ class SchedulerConfig:
     `long_prefill_token_threshold` is the share of a step that one prefill gets while
     others could use the rest (0: no such limit); what they leave over it may have.
     At most `max_skip_ahead` later requests are admitted past one whose blocks do not fit;
-    after that the blocks that come free are kept for it.
+    after that the blocks that come free are kept for it. In the fair queue they must not be
+    ahead of its person by more than the service of one request of the largest size.
     `defer_shared_prefixes` lets a request wait while a running prefill computes tokens of
     its prefix, and take them from the cache.
     `max_running_per_person` and `max_blocks_per_person` (None: no limit) are checked when a

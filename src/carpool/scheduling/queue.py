@@ -4,7 +4,8 @@
 Language Models" (OSDI 2024): a counter per person grows by weighted tokens as they are
 computed, and the least counter goes first. While two persons both have requests waiting,
 the service they get differs by at most 2 * max(w_p * L_input, w_q * M), with L_input the
-longest prompt and M the KV tokens of the running batch.
+longest prompt and M the KV tokens of the running batch. Letting small requests past a large
+one that does not fit (`may_pass`) adds at most `max_lead` to each side of that.
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -48,6 +49,10 @@ class WaitingQueue(Protocol[T]):
     def candidates(self, skipped_people: Container[str] = ()) -> Iterator[T]:
         """All items, lazily, in the order in which they should go. Persons charged or added
         to `skipped_people` between two items are ranked anew or left out from then on."""
+        ...
+
+    def may_pass(self, item: T, other: T) -> bool:
+        """Whether `item` may go before `other`, whose turn it is but who does not fit yet."""
         ...
 
     def charge(
@@ -104,6 +109,9 @@ class FCFSQueue(Generic[T]):
             first[person_id] = place
             heapreplace(heads, (self._rank(person_id), place[0], person_id))
 
+    def may_pass(self, item: T, other: T) -> bool:
+        return True
+
     def charge(
         self, person_id: str, *, num_prompt_tokens: int = 0, num_output_tokens: int = 0
     ) -> None:
@@ -119,7 +127,8 @@ class FairShareQueue(FCFSQueue[T]):
     Service is `prompt_token_weight` per computed prompt token and `output_token_weight` per
     output token, divided by the person's weight (1.0 unless named in `person_weights`).
     Nobody saves up credit while away: who returns is lifted to the least counter of those
-    waiting, or, when nobody waits, to that of the last person who left the queue.
+    waiting, or, when nobody waits, to that of the last person who left the queue. Who has had
+    more than `max_lead` service above another does not pass them.
     """
 
     def __init__(
@@ -128,12 +137,14 @@ class FairShareQueue(FCFSQueue[T]):
         person_weights: Mapping[str, float] | None = None,
         prompt_token_weight: float = 1.0,
         output_token_weight: float = 2.0,
+        max_lead: float = 0.0,
         max_idle_counters: int = 1024,
     ) -> None:
         super().__init__()
         self._weights = dict(person_weights or {})
         self._prompt_token_weight = prompt_token_weight
         self._output_token_weight = output_token_weight
+        self._max_lead = max_lead
         self._max_idle_counters = max_idle_counters
         self._counters: dict[str, float] = {}
         self._last_left: str | None = None
@@ -165,6 +176,9 @@ class FairShareQueue(FCFSQueue[T]):
         self._counters[person_id] = self.counter(person_id) + service / self._weights.get(
             person_id, 1.0
         )
+
+    def may_pass(self, item: T, other: T) -> bool:
+        return self.counter(item.person_id) - self.counter(other.person_id) <= self._max_lead
 
     def _floor(self) -> float:
         if self._lines:

@@ -43,6 +43,8 @@ class WaitingReason(StrEnum):
     """Its person has `max_running_per_person` sequences running."""
     PERSON_BLOCK_CAP = "person_block_cap"
     """Its person's KV blocks and its own would exceed `max_blocks_per_person`."""
+    FAIR_SHARE = "fair_share"
+    """Free blocks are kept for a person who has had less and whose request does not fit yet."""
     SHARED_PREFIX = "shared_prefix"
     """A running prefill is computing tokens of its prefix; it will take them from the cache."""
     PREEMPTION = "preemption"

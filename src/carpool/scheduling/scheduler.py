@@ -256,9 +256,7 @@ class Scheduler:
         elif is_batch_running and not self._is_continuous:
             closed = WaitingReason.BATCH
         for request in self._waiting.candidates(self._round.skipped_people):
-            reason = closed or self._closed_reason(plan) or self._kv.reason_to_wait(request)
-            if reason is None and not self._enter(request, plan):
-                reason = WaitingReason.KV_BLOCKS
+            reason = closed or self._closed_reason(plan) or self._reason_to_wait(request, plan)
             if reason is not None:
                 self._round.hold_back(request, reason)
             else:
@@ -286,6 +284,16 @@ class Scheduler:
         if plan.budget == 0 and self._is_continuous:
             return WaitingReason.TOKEN_BUDGET
         return None
+
+    def _reason_to_wait(self, request: Request, plan: StepPlan) -> WaitingReason | None:
+        """Why this one cannot join; None if it has joined."""
+        passed_over = self._round.passed_over
+        if passed_over and not self._waiting.may_pass(request, passed_over[0]):
+            return WaitingReason.FAIR_SHARE
+        reason = self._kv.reason_to_wait(request)
+        if reason is None and not self._enter(request, plan):
+            return WaitingReason.KV_BLOCKS
+        return reason
 
     def _enter(self, request: Request, plan: StepPlan) -> bool:
         """Let `request` run if its blocks fit and one more is left for each running request
@@ -398,4 +406,5 @@ def _make_queue(config: SchedulerConfig) -> WaitingQueue[Request]:
         person_weights=config.person_weights,
         prompt_token_weight=config.prompt_token_weight,
         output_token_weight=config.output_token_weight,
+        max_lead=config.output_token_weight * min(config.max_model_len, config.kv_tokens),
     )
