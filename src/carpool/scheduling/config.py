@@ -28,6 +28,8 @@ class QueuePolicy(StrEnum):
 class SchedulerConfig:
     """Limits and policies of a scheduler; ValueError names the field that is wrong.
 
+    Policies may be given by their values, as a command line does.
+
     `num_blocks` blocks of `block_size` tokens are the KV cache. A step computes at most
     `max_num_batched_tokens` tokens of at most `max_num_seqs` sequences.
     `long_prefill_token_threshold` is the share of a step that one prefill gets while
@@ -61,6 +63,12 @@ class SchedulerConfig:
     output_token_weight: float = 2.0
 
     def __post_init__(self) -> None:
+        for name, kind in (
+            ("batching_policy", BatchingPolicy),
+            ("memory_policy", MemoryPolicy),
+            ("queue_policy", QueuePolicy),
+        ):
+            object.__setattr__(self, name, kind(getattr(self, name)))
         for name in ("num_blocks", "block_size", "max_num_seqs", "max_model_len"):
             self._require_at_least(name, 1)
         for name in ("long_prefill_token_threshold", "max_skip_ahead"):

@@ -1,0 +1,34 @@
+"""Log-probabilities of chosen tokens and of their best alternatives."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carpool.engine.generation import TokenLogprob
+
+
+def logprobs_of_rows(
+    logits: NDArray[np.float32], token_ids: NDArray[np.int64], num_top: Sequence[int]
+) -> list[TokenLogprob]:
+    """For each row of float32[S, V]: the log-probability of its token and of its `num_top[i]`
+    most probable tokens, best first, the lower id first among equals."""
+    peak = logits.max(axis=1)
+    normalizers = peak + np.log(np.exp(logits - peak[:, None]).sum(axis=1))
+    return [
+        TokenLogprob(
+            int(token),
+            float(row[token] - normalizer),
+            tuple((int(i), float(row[i] - normalizer)) for i in _best(row, count)),
+        )
+        for row, token, normalizer, count in zip(
+            logits, token_ids, normalizers, num_top, strict=True
+        )
+    ]
+
+
+def _best(row: NDArray[np.float32], count: int) -> NDArray[np.intp]:
+    if not count:
+        return np.zeros(0, np.intp)
+    candidates = np.argpartition(-row, count - 1)[:count]
+    return candidates[np.lexsort((candidates, -row[candidates]))]
