@@ -2,6 +2,8 @@
 
 import pytest
 
+from carpool.scheduling.scheduler import MemoryPolicy
+
 
 @pytest.mark.parametrize(
     ("field", "value"),
@@ -33,3 +35,9 @@ def test_weights_must_be_above_zero(make_config, weight):
         make_config(person_weights={"ann": weight})
     with pytest.raises(ValueError, match="output"):
         make_config(output_token_weight=weight)
+
+
+def test_policies_may_be_given_by_name(make_config):
+    assert make_config(memory_policy="reserve_max").memory_policy is MemoryPolicy.RESERVE_MAX
+    with pytest.raises(ValueError, match="'swap' is not a valid MemoryPolicy"):
+        make_config(memory_policy="swap")

@@ -128,7 +128,7 @@ def test_what_the_cache_gives_costs_nothing(make_world, make_request):
 
 
 def test_recomputed_tokens_are_not_charged_again(make_world, make_requests):
-    world = make_world(num_blocks=6, enable_prefix_cache=False, **FAIR)
+    world = make_world(num_blocks=8, enable_prefix_cache=False, **FAIR)
     requests = make_requests(3, num_tokens=7, max_tokens=8, person_id="ann")
     for request in requests:
         world.add(request)
