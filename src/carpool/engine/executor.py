@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -10,36 +9,11 @@ import numpy as np
 import openvino
 from numpy.typing import NDArray
 
-from carpool.engine.expanded_weights import expand_weights
 from carpool.engine.input_batch import InputBatch, make_input_batch
+from carpool.engine.options import Dtype, EngineOptions, KVCacheDtype
 from carpool.engine.paged_model import ModelFileError, read_paged_model, reason
 from carpool.errors import CarpoolError
 from carpool.scheduling.outputs import ScheduledRequest
-
-
-class Weights(StrEnum):
-    AUTO = "auto"
-    """Whichever is faster on this machine (see `weights_choice`)."""
-    COMPRESSED = "compressed"
-    """As the model file has them, unpacked at every use."""
-    EXPANDED = "expanded"
-    """Unpacked once, into the type that is computed in."""
-
-
-class Dtype(StrEnum):
-    """What activations are computed in."""
-
-    AUTO = "auto"
-    BF16 = "bf16"
-    F32 = "f32"
-
-
-class KVCacheDtype(StrEnum):
-    AUTO = "auto"
-    BF16 = "bf16"
-    F16 = "f16"
-    F32 = "f32"
-    U8 = "u8"
 
 
 class KVCacheError(CarpoolError):
@@ -56,8 +30,15 @@ class ExecutorConfig:
 
     dtype: Dtype = Dtype.AUTO
     kv_cache_dtype: KVCacheDtype = KVCacheDtype.AUTO
-    weights: Weights = Weights.COMPRESSED
     num_threads: int = 0
+
+    @classmethod
+    def from_options(cls, options: EngineOptions) -> "ExecutorConfig":
+        return cls(
+            dtype=options.dtype,
+            kv_cache_dtype=options.kv_cache_dtype,
+            num_threads=options.num_threads,
+        )
 
     def for_this_machine(self, core: openvino.Core) -> "ExecutorConfig":
         """The same with AUTO types replaced by what this processor does best."""
@@ -67,9 +48,7 @@ class ExecutorConfig:
             dtype = Dtype.BF16 if has_bf16 else Dtype.F32
         if kv is KVCacheDtype.AUTO:
             kv = KVCacheDtype.BF16 if has_bf16 and dtype is Dtype.BF16 else KVCacheDtype.F32
-        return ExecutorConfig(
-            dtype=dtype, kv_cache_dtype=kv, weights=self.weights, num_threads=self.num_threads
-        )
+        return ExecutorConfig(dtype=dtype, kv_cache_dtype=kv, num_threads=self.num_threads)
 
 
 class Executor:
@@ -80,14 +59,12 @@ class Executor:
     `allocate_kv_cache`, before the first `execute`.
     """
 
-    def __init__(self, folder: Path, config: ExecutorConfig) -> None:
+    def __init__(self, path: Path, config: ExecutorConfig) -> None:
+        """Load the IR at `path`. Raises ModelFileError or KVCacheError."""
         core = openvino.Core()
         self.config = config.for_this_machine(core)
-        model = read_paged_model(core, folder / "openvino_model.xml")
-        if config.weights is Weights.EXPANDED:
-            expand_weights(core, model, self.config.dtype.value)
-        self._compiled = _compile(core, model, self.config, folder)
-        self._caches = _cache_inputs(self._compiled, folder)
+        self._compiled = _compile(core, read_paged_model(core, path), self.config, path)
+        self._caches = _cache_inputs(self._compiled, path)
         self.block_size = _block_size(self._caches)
         self.bytes_per_block = sum(
             kind.size * int(np.prod(shape)) for _, kind, shape in self._caches
@@ -127,12 +104,12 @@ class Executor:
         for name in InputBatch.__slots__:
             self._request.set_tensor(name, openvino.Tensor(getattr(batch, name)))
         self._request.infer()
-        logits = self._request.get_output_tensor(0).data
+        logits: NDArray[np.float32] = self._request.get_output_tensor(0).data
         return logits.reshape(-1, logits.shape[-1])
 
 
 def _compile(
-    core: openvino.Core, model: openvino.Model, config: ExecutorConfig, folder: Path
+    core: openvino.Core, model: openvino.Model, config: ExecutorConfig, path: Path
 ) -> openvino.CompiledModel:
     properties: dict[str, Any] = {
         "INFERENCE_PRECISION_HINT": config.dtype.value,
@@ -151,11 +128,11 @@ def _compile(
                 f"this processor has no {config.kv_cache_dtype} KV cache; "
                 "give --kv-cache-dtype f32 or u8"
             ) from error
-        raise ModelFileError(f"{folder}: OpenVINO cannot compile it: {message}") from error
+        raise ModelFileError(f"{path}: OpenVINO cannot compile it: {message}") from error
 
 
 def _cache_inputs(
-    compiled: openvino.CompiledModel, folder: Path
+    compiled: openvino.CompiledModel, path: Path
 ) -> list[tuple[str, openvino.Type, list[int]]]:
     """(name, element type, shape of one block) of each layer's key and value cache."""
     caches = []
@@ -165,7 +142,7 @@ def _cache_inputs(
             shape = [int(d.get_length()) for d in list(port.get_partial_shape())[1:]]
             caches.append((name, port.get_element_type(), shape))
     if not caches:
-        raise ModelFileError(f"{folder}: the model has no KV cache, so it cannot be paged")
+        raise ModelFileError(f"{path}: the model has no KV cache, so it cannot be paged")
     return caches
 
 

@@ -41,10 +41,10 @@ def sample(logits: Logits, states: Sequence[SamplingState]) -> SamplerOutput:
     """
     wanted = [row for row, state in enumerate(states) if state.params.logprobs is not None]
     raw = logits[wanted] if wanted else None
+    errors = _errors(logits)
     apply_biases(logits, states)
     apply_penalties(logits, states)
     token_ids = _choose(logits, states)
-    errors = _errors(logits, token_ids)
     logprobs: list[TokenLogprob | None] = [None] * len(states)
     if raw is not None:
         counts = [states[row].params.logprobs or 0 for row in wanted]
@@ -76,13 +76,7 @@ def _rows(logits: Logits, rows: list[int]) -> Logits:
     return logits if len(rows) == len(logits) else logits[rows]
 
 
-def _errors(logits: Logits, token_ids: NDArray[np.int64]) -> dict[int, str]:
-    """Rows whose chosen logit is no number: the model broke, or nothing was allowed.
-
-    argmax and max find a NaN wherever it stands in a row, so a NaN is chosen.
-    """
-    values = logits[np.arange(len(token_ids)), token_ids]
-    return {
-        int(row): "the model's logits are not finite"
-        for row in np.flatnonzero(~np.isfinite(values))
-    }
+def _errors(logits: Logits) -> dict[int, str]:
+    """Rows that are not a distribution: the model broke, or a grammar allows no token."""
+    peaks = logits.max(axis=1)
+    return {int(row): "its logits are not finite" for row in np.flatnonzero(~np.isfinite(peaks))}

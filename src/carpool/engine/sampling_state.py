@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from carpool.engine.guidance import GrammarMatcher
 from carpool.engine.sampling_params import SamplingParams
 from carpool.scheduling.request import Request
 
@@ -25,6 +26,7 @@ class SamplingState:
         "is_penalized",
         "is_unfiltered",
         "masked_ids",
+        "matcher",
         "output_counts",
         "output_ids",
         "params",
@@ -34,11 +36,17 @@ class SamplingState:
     )
 
     def __init__(
-        self, request: Request, params: SamplingParams, seed: int, eos_token_ids: frozenset[int]
+        self,
+        request: Request,
+        params: SamplingParams,
+        seed: int,
+        eos_token_ids: frozenset[int] = frozenset(),
+        matcher: GrammarMatcher | None = None,
     ) -> None:
         self.request = request
         self.params = params
         self.seed = seed & _MASK
+        self.matcher = matcher
         filters = params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
         self.is_filtered = not params.is_greedy and filters
         self.is_unfiltered = not params.is_greedy and not filters
@@ -61,6 +69,9 @@ class SamplingState:
 
     @property
     def is_too_short_to_stop(self) -> bool:
+        """Whether it still owes tokens of its min_tokens; what its grammar ends has ended."""
+        if self.matcher is not None and self.matcher.is_terminated:
+            return False
         return self.request.num_output_tokens < self.params.min_tokens
 
     def count_output(self) -> None:
