@@ -22,7 +22,7 @@ def test_the_context_may_be_filled_to_its_last_token(make_world, make_request, n
     assert error.reason is RejectReason.EXCEEDS_MAX_MODEL_LEN
     assert "18 tokens" in error.message
     assert "17 (max_model_len)" in error.message
-    assert f"at most {17 - num_tokens} tokens" in error.message
+    assert f"max_tokens to at most {17 - num_tokens}" in error.message
 
 
 def test_a_prompt_that_fills_the_context_is_told_to_shrink(make_scheduler, make_request):

@@ -65,7 +65,7 @@ def reject_if_impossible(request: Request, config: SchedulerConfig) -> None:
 
 def _advice(prompt: int, limit: int) -> str:
     if prompt < limit:
-        return f"shorten the prompt or ask for at most {limit - prompt} tokens"
+        return f"shorten the prompt or set max_tokens to at most {limit - prompt}"
     return f"shorten the prompt to fewer than {limit} tokens"
 
 
