@@ -14,7 +14,7 @@ unexport PYTHONPATH
 PYTHON ?=
 NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help serve test lint bench-engine lab lock clean install-lab install-dev venv
+.PHONY: help serve test lint bench-engine lab lock clean install-lab install-dev install-bench venv
 
 help:
 	@echo 'make serve         install what is needed, fetch the demo model, serve it'
@@ -38,8 +38,8 @@ lint: install-dev
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench-engine: install-dev
-	@$(BIN)/python benchmarks/engine.py $(ARGS)
+bench-engine: install-bench
+	@$(BIN)/python -m benchmarks.engine $(ARGS)
 
 lab: install-lab
 	@$(BIN)/carpool lab batching $(ARGS)
@@ -70,10 +70,13 @@ $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 endef
 
 install-lab: venv
-	$(call install,lab,lab dev)
+	$(call install,lab,lab dev bench)
 
 install-dev: venv
-	$(call install,lab$(comma)dev,dev)
+	$(call install,lab$(comma)dev,dev bench)
+
+install-bench: venv
+	$(call install,lab$(comma)dev$(comma)bench,bench)
 
 comma := ,
 

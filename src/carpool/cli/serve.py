@@ -162,6 +162,10 @@ def _announce_json(
         "max_num_seqs": config.max_num_seqs,
         "kv_tokens": config.kv_tokens,
         "max_model_len": config.max_model_len,
+        "max_num_batched_tokens": config.max_num_batched_tokens,
+        "kv_bytes_per_token": loaded.executor.bytes_per_block // config.block_size,
+        "weights_path": str(loaded.executor.path),
+        "weight_bytes": loaded.executor.weight_bytes,
         "dtype": loaded.executor.config.dtype,
         "kv_cache_dtype": loaded.executor.config.kv_cache_dtype,
     }

@@ -54,14 +54,17 @@ class ExecutorConfig:
 class Executor:
     """A compiled model and its KV cache. Used by one thread at a time.
 
-    `block_size` is in tokens, `bytes_per_block` over all layers, keys and values with the
-    scales of a u8 cache; both are read off the compiled model. The cache is made by
-    `allocate_kv_cache`, before the first `execute`.
+    `weight_bytes` is the size of the weights as executed. `block_size` is in tokens,
+    `bytes_per_block` over all layers, keys and values with the scales of a u8 cache; both are
+    read off the compiled model. The cache is made by `allocate_kv_cache`, before the first
+    `execute`.
     """
 
     def __init__(self, path: Path, config: ExecutorConfig) -> None:
         """Load the IR at `path`. Raises ModelFileError or KVCacheError."""
         core = openvino.Core()
+        self.path = path
+        self.weight_bytes = path.with_suffix(".bin").stat().st_size
         self.config = config.for_this_machine(core)
         self._compiled = _compile(core, read_paged_model(core, path), self.config, path)
         self._caches = _cache_inputs(self._compiled, path)

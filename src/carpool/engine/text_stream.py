@@ -22,7 +22,9 @@ class TextStream:
 
     def add(self, output: TokenOutput) -> GenerationDelta:
         text = ""
-        stop_reason: int | str | None = output.stop_reason
+        # The end of a text is no reason to name; a stop token of the client's is.
+        is_asked_for = output.stop_reason in self._request.sampling.stop_token_ids
+        stop_reason: int | str | None = output.stop_reason if is_asked_for else None
         finish_reason = output.finish_reason
         for token_id in output.token_ids:
             self._num_output_tokens += 1

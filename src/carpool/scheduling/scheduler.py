@@ -77,6 +77,11 @@ class Scheduler:
         """Whether `schedule` would return a step now."""
         return bool(self._requests) and self._in_flight is None
 
+    @property
+    def running(self) -> tuple[Request, ...]:
+        """The requests that hold a seat, in the order of their admission."""
+        return tuple(self._running)
+
     def add(self, request: Request, now: float) -> None:
         """Queue a new request. Raises RequestRejected if its id is in use or it can never run."""
         try:

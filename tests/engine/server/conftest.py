@@ -191,10 +191,16 @@ class Client:
     def __init__(self, engine: ScriptedEngine) -> None:
         self.engine = engine
         self.app = create_app(engine, max_body_bytes=100_000)
+        self.peer: tuple[str, int] | None = ("127.0.0.1", 50000)
+        """Who the server sees; None on a Unix socket."""
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         async def call() -> httpx.Response:
-            transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+            transport = httpx.ASGITransport(
+                self.app, raise_app_exceptions=False, client=self.peer or ("", 0)
+            )
+            if self.peer is None:
+                transport.client = None  # type: ignore[assignment]
             async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
                 return await client.request(method, path, **options)
 

@@ -116,10 +116,15 @@ def test_the_request_id_is_echoed(client, engine):
     assert client.complete().headers["x-request-id"]
 
 
-def test_a_gateway_says_whose_share_pays(client, engine):
-    client.post("/v1/completions", {"prompt": "x"}, headers={"X-Carpool-Person": "ada"})
+def test_a_gateway_on_the_unix_socket_says_whose_share_pays_and_nobody_on_the_network(
+    client, engine
+):
+    headers = {"X-Carpool-Person": "ada"}
+    client.post("/v1/completions", {"prompt": "x"}, headers=headers)
+    client.peer = None
+    client.post("/v1/completions", {"prompt": "x"}, headers=headers)
     client.complete()
-    assert [request.person_id for request in engine.requests] == ["ada", ""]
+    assert [request.person_id for request in engine.requests] == ["", "ada", ""]
 
 
 @pytest.mark.parametrize(
