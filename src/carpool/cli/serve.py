@@ -42,7 +42,8 @@ def serve(
         typer.Option(
             parser=parse_size,
             metavar="SIZE",
-            help="Memory for the KV cache, like 4GiB. [default: 30% of the free memory]",
+            help="Memory for the KV cache, like 4GiB.",
+            show_default="30% of the free memory",
         ),
     ] = None,
     kv_cache_dtype: Annotated[
@@ -59,7 +60,9 @@ def serve(
     ] = 0,
     max_model_len: Annotated[
         int | None,
-        typer.Option(min=2, help="Longest prompt and output, in tokens. [default: the model's]"),
+        typer.Option(
+            min=2, help="Longest prompt and output, in tokens.", show_default="the model's"
+        ),
     ] = None,
     max_num_seqs: Annotated[int, typer.Option(min=1, help="Most sequences in a step.")] = 64,
     max_num_batched_tokens: Annotated[

@@ -8,6 +8,7 @@ from carpool.engine.core import EngineCore
 from carpool.engine.executor import Executor, ExecutorConfig, KVCacheError
 from carpool.engine.guidance import GuidanceVocabulary
 from carpool.engine.options import KV_CACHE_SHARE, EngineOptions
+from carpool.engine.step_timing import uniform_batch
 from carpool.engine.tokenizer import Tokenizer, TokenizerConfig
 from carpool.hardware.host_memory import available_bytes
 from carpool.models.resolved import ResolvedModel
@@ -35,6 +36,8 @@ def load_model(model: ResolvedModel, path: Path, options: EngineOptions) -> Load
     executor = Executor(path, ExecutorConfig.from_options(options))
     config = scheduler_config(model, options, executor.block_size, executor.bytes_per_block)
     executor.allocate_kv_cache(config.num_blocks)
+    # The first step of a model compiles its kernels: half a second that nobody waits for here.
+    executor.run(uniform_batch(1, 1, 0, 1))
     facts = TokenizerConfig.from_facts(model.tokenizer, executor.vocab_size)
     tokenizer = Tokenizer(model.folder, facts)
     vocabulary = GuidanceVocabulary(tokenizer)

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -66,6 +67,8 @@ def _faster_weights(
     except CarpoolError:
         return Weights.COMPRESSED
     choice = min(seconds, key=seconds.__getitem__)
+    if choice is Weights.COMPRESSED:
+        shutil.rmtree(expanded.parent, ignore_errors=True)
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(".tmp")
