@@ -30,5 +30,5 @@ def logprobs_of_rows(
 def _best(row: NDArray[np.float32], count: int) -> NDArray[np.intp]:
     if not count:
         return np.zeros(0, np.intp)
-    candidates = np.argpartition(-row, count - 1)[:count]
-    return candidates[np.lexsort((candidates, -row[candidates]))]
+    candidates = np.flatnonzero(row >= np.partition(row, -count)[-count])
+    return candidates[np.argsort(-row[candidates], kind="stable")[:count]]

@@ -34,6 +34,8 @@ class SamplerOutput:
     errors: dict[int, str]
 
 
+# What comes of rows that are no distribution is not looked at: they have errors.
+@np.errstate(invalid="ignore")
 def sample(logits: Logits, states: Sequence[SamplingState]) -> SamplerOutput:
     """Choose a token for each row of float32[S, V] `logits`, which are modified.
 

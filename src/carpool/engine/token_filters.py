@@ -88,11 +88,10 @@ def _holds_all_kept(values: Rows, total: float, cutoff: float, state: SamplingSt
     """Whether the candidates, all tokens with a weight of at least `cutoff`, are sure to hold
     every token that the filters keep."""
     params = state.params
-    return (
-        params.min_p >= cutoff
-        or 0 < params.top_k <= len(values)
-        or (params.top_p < 1.0 and float(values.sum()) >= params.top_p * total)
-    )
+    if params.top_k or params.min_p:
+        # top_p is a share of what these leave, so the candidates must hold all of that.
+        return params.min_p >= cutoff or 0 < params.top_k <= len(values)
+    return float(values.sum()) >= params.top_p * total
 
 
 def _draw(candidates: NDArray[np.intp], values: Rows, state: SamplingState, total: float) -> int:
@@ -100,10 +99,14 @@ def _draw(candidates: NDArray[np.intp], values: Rows, state: SamplingState, tota
     if not len(candidates):
         return 0
     params = state.params
-    if 0 < params.top_k < len(values):
-        best = np.sort(np.argpartition(-values, params.top_k - 1)[: params.top_k])
+    is_cut = 0 < params.top_k < len(values)
+    if is_cut:
+        best = values >= np.partition(values, -params.top_k)[-params.top_k]
         candidates, values = candidates[best], values[best]
+    # Among equals the lower id comes first, as without a temperature.
     order = np.argsort(-values, kind="stable")
+    if is_cut:
+        order = order[: params.top_k]
     if params.min_p > 0.0:
         order = order[: int(np.count_nonzero(values >= np.float32(params.min_p)))]
     masses = values[order].cumsum(dtype=np.float64)
