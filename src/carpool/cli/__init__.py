@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from carpool import __version__
-from carpool.cli import models, pull, serve
+from carpool.cli import lab, models, pull, serve
 from carpool.errors import CarpoolError
 
 EXIT_CODES = "Exit codes: 0 done, 1 a bug, 2 something to mend (one line says what), 130 Ctrl-C."
@@ -57,4 +57,5 @@ def main(
 
 app.command(epilog=EXIT_CODES)(pull.pull)
 app.command(epilog=EXIT_CODES)(serve.serve)
+app.add_typer(lab.app, name="lab", epilog=EXIT_CODES)
 app.add_typer(models.app, name="models", epilog=EXIT_CODES)
