@@ -137,7 +137,7 @@ def prefix_ttft_ratio(server: peers.Server, load: Workload) -> float:
 @dataclass(frozen=True, slots=True)
 class LongPrompt:
     """A long prompt that arrives among 8 decoding streams: the longest that any of them waited
-    for a token, a usual step, and the part of a step that a chunk of the prompt takes."""
+    for a token, a usual step, and a chunk of such a prompt alone, the last and longest one."""
 
     longest_gap_ms: float
     usual_step_ms: float
@@ -171,8 +171,11 @@ def long_prompt(server: peers.Server, load: Workload, chunk_len: int) -> LongPro
                 before.append(end - begin)
     if not during or not before:
         raise RuntimeError("the long prompt did not arrive among decoding streams")
-    alone = streams(server, load.prompts([chunk_len + 1]), max_tokens=1)[0].ttft
-    return LongPrompt(1e3 * max(during), 1e3 * median(before), 1e3 * alone)
+    alone = [
+        min(streams(server, load.prompts([length]), max_tokens=1)[0].ttft for _ in range(3))
+        for length in (LONG_PROMPT_LEN, LONG_PROMPT_LEN - chunk_len)
+    ]
+    return LongPrompt(1e3 * max(during), 1e3 * median(before), 1e3 * (alone[0] - alone[1]))
 
 
 def memory_bandwidth(threads: int) -> float:
