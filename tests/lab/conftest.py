@@ -49,7 +49,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def make_engine(clock: FakeClock) -> Callable[..., LabEngine]:
-    """A lab engine on a fake executor; seconds per step and token, and fields of SchedulerConfig."""
+    """A lab engine on a fake executor; takes its times and fields of SchedulerConfig."""
 
     def make(
         seconds_per_token: float = 0.001, seconds_per_step: float = 0.0, **fields: object

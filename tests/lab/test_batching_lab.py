@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from carpool.cli import app
+from carpool.lab.batching_lab import LabReport
 from carpool.lab.findings import times
 
 
@@ -22,6 +23,12 @@ from carpool.lab.findings import times
 )
 def test_ratios_are_told_as_they_are(new: float, old: float, words: str) -> None:
     assert times(new, old, "that") == words
+
+
+def test_figures_from_a_busy_machine_come_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert LabReport("m", "a machine", 0, 0.1, ()).warning is None
+    assert "load average 1.9 on 2 CPUs" in (LabReport("m", "a machine", 0, 1.9, ()).warning or "")
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +85,17 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_model_that_is_not_there_is_refused_in_one_line(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["lab", "batching", "--model", "./no-such.gguf"])
+    arguments = ["lab", "batching", "--out", str(tmp_path), "--model", "./no-such.gguf"]
+    result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].startswith("carpool: ")
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(app, ["lab", "batching", "--out", str(tmp_path / "file")])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("carpool: --out ")
+    assert "give another folder" in result.stderr

@@ -43,9 +43,11 @@ def batching(
     """
     from carpool.cli.progress import progress_bar
     from carpool.lab.batching_lab import FULL, QUICK, load_for_lab, run_lab
-    from carpool.lab.plot import import_matplotlib, save_plot
+    from carpool.lab.plot import check_folder, import_matplotlib, save_plot
 
+    # What would spoil the result is better found before the measuring than after.
     import_matplotlib()
+    check_folder(out)
     with progress_bar() as report:
         loaded = load_for_lab(model, report)
     with run_progress() as progress:
@@ -57,6 +59,8 @@ def batching(
     typer.echo(f"{result.model} on {result.machine}, seed {seed}\n")
     for findings in result.findings:
         _print(findings)
+    if result.warning:
+        typer.echo(result.warning)
     typer.echo(f"Plot: {' and '.join(map(str, paths))}")
 
 
@@ -91,6 +95,8 @@ def _as_dict(result: "LabReport", quick: bool, paths: list[Path]) -> dict[str, A
         "model": result.model,
         "machine": result.machine,
         "seed": result.seed,
+        "load_average": result.load_average,
+        "warning": result.warning,
         "quick": quick,
         "files": [str(path) for path in paths],
     }

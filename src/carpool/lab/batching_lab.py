@@ -8,7 +8,7 @@ from functools import partial
 
 import openvino
 
-from carpool.engine.chat_template import ChatTemplate
+from carpool.engine.chat_template import ChatTemplate, ChatTemplateError
 from carpool.engine.executor import Executor, ExecutorConfig
 from carpool.engine.loader import LoadedModel, load_model
 from carpool.engine.options import EngineOptions
@@ -20,7 +20,7 @@ from carpool.lab.batching import batching_findings, measure_batching
 from carpool.lab.findings import Findings
 from carpool.lab.games import GAMES
 from carpool.lab.kv_memory import measure_memory, memory_findings
-from carpool.lab.lab_engine import LabEngine, Progress, answer_all
+from carpool.lab.lab_engine import LabEngine, LabError, Progress, answer_all
 from carpool.lab.shared_prefix import fleet_findings, measure_fleet
 from carpool.lab.workload import Lengths, mixed_workload
 
@@ -29,6 +29,10 @@ MAX_MODEL_LEN = 4096
 WARM_UP = 4
 """Requests that are answered before anything is measured: OpenVINO prepares some things at
 their first use, and the first run would pay for it."""
+
+
+BUSY_SHARE = 0.3
+"""Share of the processors that others may use before the figures suffer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +74,24 @@ QUICK = LabSize(
 
 @dataclass(frozen=True, slots=True)
 class LabReport:
+    """`load_average` is how many threads the machine ran in the minute before, on average."""
+
     model: str
     machine: str
     seed: int
+    load_average: float
     findings: tuple[Findings, ...]
+
+    @property
+    def warning(self) -> str | None:
+        """What to think of figures from a machine that had other things to do."""
+        num_cpus = os.cpu_count() or 1
+        if self.load_average <= BUSY_SHARE * num_cpus:
+            return None
+        return (
+            f"The machine was busy before the lab began (load average {self.load_average:.1f} on "
+            f"{num_cpus} CPUs): if other programs are running, the figures are low and uneven."
+        )
 
 
 def load_for_lab(name: str, report: Report) -> LoadedModel:
@@ -98,6 +116,7 @@ def run_lab(
 
     `progress` is told the name of each run, and gives what is to be told how far it is.
     """
+    load_average = os.getloadavg()[0]
     executor, config = loaded.executor, loaded.scheduler_config
     vocabulary = _ordinary_tokens(loaded.tokenizer)
     requests = mixed_workload(seed, size.num_requests, vocabulary, size.lengths)
@@ -117,6 +136,7 @@ def run_lab(
         name,
         _machine(executor),
         seed,
+        load_average,
         (
             batching_findings(batching, requests),
             memory_findings(memory, open_ended, executor.bytes_per_block / executor.block_size),
@@ -126,20 +146,28 @@ def run_lab(
 
 
 def _ordinary_tokens(tokenizer: Tokenizer) -> range:
-    """Ids to make prompts of: those after the special ones at the start of the vocabulary."""
-    special = tokenizer.special_token_ids
-    first = next(token_id for token_id in range(tokenizer.vocab_size) if token_id not in special)
-    return range(first, tokenizer.vocab_size)
+    """Ids to make prompts of: the first ones in a row that are not special."""
+    special, end = tokenizer.special_token_ids, tokenizer.vocab_size
+    first = next(token_id for token_id in range(end) if token_id not in special)
+    return range(first, min((other for other in special if other > first), default=end))
 
 
 def _encode_chat(
     tokenizer: Tokenizer, template: ChatTemplate | None, system: str, user: str
 ) -> Sequence[int]:
-    """Token ids of a chat; of the plain texts if the model has no template."""
+    """Token ids of a chat; of the plain texts if the model has no template. Raises LabError."""
     if template is None:
         return tokenizer.encode(f"{system}\n\n{user}", add_special_tokens=True)
     messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-    return tokenizer.encode(template.render(messages), add_special_tokens=True)
+    try:
+        text = template.render(messages)
+    except ChatTemplateError:
+        # Some models know no system role: there, the rules are what the user says first.
+        try:
+            text = template.render([{"role": "user", "content": f"{system}\n\n{user}"}])
+        except ChatTemplateError as error:
+            raise LabError(f"the model cannot be asked for a move: {error}") from error
+    return tokenizer.encode(text, add_special_tokens=True)
 
 
 def _machine(executor: Executor) -> str:

@@ -1,5 +1,6 @@
 """The lab's charts as one figure: a row for each experiment."""
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,25 +33,38 @@ def import_matplotlib() -> Any:
     return matplotlib
 
 
+def check_folder(folder: Path) -> None:
+    """Make `folder` if it is not there. Raises PlotError unless files can be written to it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+
+
 def save_plot(report: LabReport, folder: Path) -> list[Path]:
-    """Write lab-batching.png and .svg into `folder`, made if it is not there. Raises
-    PlotError."""
+    """Write lab-batching.png and .svg into `folder`. Raises PlotError."""
     matplotlib = import_matplotlib()
     # The same figures give the same file: no random ids, no date.
     style = {"font.size": 10, "svg.hashsalt": "carpool", "svg.fonttype": "none"}
     paths = [folder / f"lab-batching.{suffix}" for suffix in FORMATS]
     with matplotlib.rc_context(style):
         figure = _draw(report)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for path in paths:
-                metadata = {"Date": None} if path.suffix == ".svg" else None
-                figure.savefig(path, dpi=150, metadata=metadata)
-        except OSError as error:
-            raise PlotError(
-                f"--out {folder}: cannot write there: {error.strerror or error}"
-            ) from error
+        for path in paths:
+            try:
+                figure.savefig(
+                    path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None
+                )
+            except OSError as error:
+                raise _cannot_write(folder, error) from error
     return paths
+
+
+def _cannot_write(folder: Path, error: OSError) -> PlotError:
+    return PlotError(
+        f"--out {folder}: cannot write there ({error.strerror or error}); give another folder"
+    )
 
 
 def _draw(report: LabReport) -> Any:
@@ -60,7 +74,7 @@ def _draw(report: LabReport) -> Any:
     figure = Figure(figsize=(14, 3.1 * num_rows + 0.9), layout="constrained")
     figure.suptitle(f"{report.model} shared by many\n", fontsize=15, fontweight="bold")
     rows = figure.add_gridspec(num_rows, 1, hspace=0.05)
-    figure.text(0.5, 0.955, report.machine, ha="center", va="top", color="0.35")
+    figure.text(0.5, 0.968, report.machine, ha="center", va="top", color="0.35")
     for number, found in enumerate(report.findings):
         row = figure.add_subfigure(rows[number])
         colours = COLOURS[number % len(COLOURS)]

@@ -118,7 +118,7 @@ def fleet_findings(
 
 def _sentence(off: FleetFigures, on: FleetFigures) -> str:
     return (
-        f"Without the prefix cache the fleet {_keeps_up(off)}, with it {_keeps_up(on)}: "
+        f"Without the prefix cache the fleet {_keeps_up(off)}; with it, the fleet {_keeps_up(on)}: "
         f"{on.prompt_tokens_computed:,.0f} prompt tokens are computed for a move instead of "
         f"{off.prompt_tokens_computed:,.0f}, and half of the moves begin within "
         f"{on.ttft_p50_ms:,.0f} ms of being asked for, instead of {off.ttft_p50_ms:,.0f} ms."
