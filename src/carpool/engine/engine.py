@@ -7,7 +7,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from functools import partial
+from itertools import count
 
 from carpool.engine.chat_template import ChatTemplate
 from carpool.engine.client import EngineState, QueueFull
@@ -51,7 +53,11 @@ class AsyncEngine:
         self._load = load
         self._loaded: LoadedModel | None = None
         self._max_waiting = max_waiting
+        self._live_ids: set[str] = set()
+        # By the ids that the core knows. Each is new: what the core still says of a stream
+        # that was closed must not reach the next request with the same id.
         self._streams: dict[str, asyncio.Queue[Event]] = {}
+        self._serial_numbers = count()
         self._commands: deque[Command] = deque()
         self._has_commands = threading.Event()
         self._is_stopping = False
@@ -84,9 +90,9 @@ class AsyncEngine:
         try:
             await asyncio.wait_for(self._idle.wait(), within_s)
         except TimeoutError:
-            for request_id in list(self._streams):
-                self._send(partial(_abort, request_id, FinishReason.ABORT))
-                self._put(TokenOutput(request_id, finish_reason=FinishReason.ABORT))
+            for core_id in list(self._streams):
+                self._send(partial(_abort, core_id, FinishReason.ABORT))
+                self._put(TokenOutput(core_id, finish_reason=FinishReason.ABORT))
             return False
         return True
 
@@ -146,18 +152,14 @@ class AsyncEngine:
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         """See `EngineClient.generate`."""
-        self._require_room()
         grammar = request.sampling.grammar
         matcher = None
         if grammar is not None:
             matcher = await asyncio.to_thread(self.vocabulary.matcher, grammar)
-        request_id = request.request_id
-        events: asyncio.Queue[Event] = asyncio.Queue()
-        if request_id in self._streams:
-            raise _duplicate(request_id)
-        self._streams[request_id] = events
-        self._idle.clear()
-        self._send(partial(self._add, request, matcher))
+        self._require_room(request.request_id)
+        core_id = f"{request.request_id}#{next(self._serial_numbers)}"
+        events = self._open(request.request_id, core_id)
+        self._send(partial(self._add, replace(request, request_id=core_id), matcher))
         reason = FinishReason.ABORT
         try:
             stream = TextStream(request, self.tokenizer.vocabulary)
@@ -169,14 +171,19 @@ class AsyncEngine:
                 delta = stream.add(event)
                 if delta.finish_reason is not None:
                     reason = delta.finish_reason
-                    self._close(request_id, reason)
+                    self._close(request.request_id, core_id, reason)
                 yield delta
                 if delta.finish_reason is not None:
                     return
         finally:
-            self._close(request_id, reason)
+            self._close(request.request_id, core_id, reason)
 
-    def _require_room(self) -> None:
+    def _require_room(self, request_id: str) -> None:
+        """Raises QueueFull or RequestRejected, or RuntimeError for an engine that has failed."""
+        if self.state is EngineState.FAILED:
+            raise RuntimeError(f"the engine has failed: {self.error}")
+        if self.state is EngineState.DRAINING:
+            raise QueueFull("the engine is shutting down; try again", self.retry_after_s)
         limit = self._model.scheduler_config.max_num_seqs + self._max_waiting
         if len(self._streams) >= limit:
             raise QueueFull(
@@ -184,12 +191,25 @@ class AsyncEngine:
                 f"(max_num_seqs + max_waiting); try again in {self.retry_after_s} s",
                 self.retry_after_s,
             )
+        if request_id in self._live_ids:
+            raise RequestRejected(
+                RejectReason.DUPLICATE_ID,
+                f"request id {request_id!r} is in use by an unfinished request",
+            )
 
-    def _close(self, request_id: str, reason: FinishReason) -> None:
+    def _open(self, request_id: str, core_id: str) -> asyncio.Queue[Event]:
+        self._live_ids.add(request_id)
+        events: asyncio.Queue[Event] = asyncio.Queue()
+        self._streams[core_id] = events
+        self._idle.clear()
+        return events
+
+    def _close(self, request_id: str, core_id: str, reason: FinishReason) -> None:
         """Forget a stream; if the core still has its request, that ends with `reason`."""
-        if self._streams.pop(request_id, None) is None:
+        if self._streams.pop(core_id, None) is None:
             return
-        self._send(partial(_abort, request_id, reason))
+        self._live_ids.discard(request_id)
+        self._send(partial(_abort, core_id, reason))
         if not self._streams:
             self._idle.set()
 
@@ -212,8 +232,8 @@ class AsyncEngine:
         if (events := self._streams.get(event.request_id)) is not None:
             events.put_nowait(event)
 
-    def _refuse(self, request_id: str, error: RequestRejected) -> None:
-        if (events := self._streams.get(request_id)) is not None:
+    def _refuse(self, core_id: str, error: RequestRejected) -> None:
+        if (events := self._streams.get(core_id)) is not None:
             events.put_nowait(error)
 
     # ------------------------------------------------------------- in the thread
@@ -242,9 +262,9 @@ class AsyncEngine:
 
     def _fail(self) -> None:
         self.state = EngineState.FAILED
-        for request_id in list(self._streams):
+        for core_id in list(self._streams):
             message = f"the engine has failed: {self.error}"
-            self._put(TokenOutput(request_id, finish_reason=FinishReason.ERROR, error=message))
+            self._put(TokenOutput(core_id, finish_reason=FinishReason.ERROR, error=message))
 
     def _run_steps(self, core: EngineCore) -> None:
         taken_at = 0.0
@@ -276,11 +296,5 @@ class AsyncEngine:
             self._call(partial(self._refuse, request.request_id, error))
 
 
-def _abort(request_id: str, reason: FinishReason, core: EngineCore) -> None:
-    core.abort(request_id, reason)
-
-
-def _duplicate(request_id: str) -> RequestRejected:
-    return RequestRejected(
-        RejectReason.DUPLICATE_ID, f"request id {request_id!r} is in use by an unfinished request"
-    )
+def _abort(core_id: str, reason: FinishReason, core: EngineCore) -> None:
+    core.abort(core_id, reason)
