@@ -115,7 +115,7 @@ def _evaluate(core: openvino.Core, source: openvino.Output) -> np.ndarray:
 def _constant(values: np.ndarray, dtype: str) -> openvino.Output:
     if dtype == "f32":
         return opset13.constant(values).output(0)
-    constant = opset13.constant(values, dtype=openvino.Type(dtype))
+    constant = opset13.constant(values, dtype=getattr(openvino.Type, dtype))
     return opset13.convert(constant, "f32").output(0)
 
 

@@ -52,7 +52,7 @@ def _faster_weights(
     path = cache.home / "choices" / f"{weights_hash(cache, model)}.json"
     key = _machine_key(core, config)
     known = _read_choices(path)
-    if key in known:
+    if known.get(key) in (Weights.COMPRESSED, Weights.EXPANDED):
         return Weights(known[key])
     stored = model.folder / MODEL_FILES[0]
     if not has_compressed_weights(core.read_model(stored)):
