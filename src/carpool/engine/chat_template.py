@@ -12,6 +12,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from carpool.errors import CarpoolError
+
 MAX_PROMPT_CHARS = 4_000_000
 
 _TEMPLATE_FAILURES = (
@@ -27,7 +29,7 @@ _TEMPLATE_FAILURES = (
 Message = Mapping[str, Any]
 
 
-class ChatTemplateError(ValueError):
+class ChatTemplateError(CarpoolError, ValueError):
     """The messages cannot be rendered; the text says why, in the template's words."""
 
 

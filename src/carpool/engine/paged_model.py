@@ -15,6 +15,14 @@ class ModelFileError(CarpoolError):
     """The model's files cannot be read, or are not those of a decoder that can be paged."""
 
 
+def read_model(core: openvino.Core, path: Path) -> openvino.Model:
+    """Read an IR. Raises ModelFileError."""
+    try:
+        return core.read_model(path)
+    except RuntimeError as error:
+        raise ModelFileError(f"{path}: OpenVINO cannot load it: {reason(error)}") from error
+
+
 def read_paged_model(core: openvino.Core, path: Path) -> openvino.Model:
     """Read an IR and put block tables in place of its stateful KV cache.
 
@@ -23,17 +31,17 @@ def read_paged_model(core: openvino.Core, path: Path) -> openvino.Model:
     """
     from openvino._offline_transformations import paged_attention_transformation
 
+    model = read_model(core, path)
     try:
-        model = core.read_model(path)
         paged_attention_transformation(model, False, False)
     except RuntimeError as error:
-        raise ModelFileError(f"{path}: OpenVINO cannot load it: {reason(error)}") from error
+        raise ModelFileError(f"{path}: OpenVINO cannot page it: {reason(error)}") from error
     _gather_before_head(model, path)
     model.validate_nodes_and_infer_types()
     return model
 
 
-def reason(error: RuntimeError) -> str:
+def reason(error: Exception) -> str:
     """The line of an OpenVINO error that says what went wrong; the others say where."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith("Exception from")]

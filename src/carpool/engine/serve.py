@@ -56,7 +56,8 @@ async def serve(
             on_ready(loaded)
             await stop.wait()
             stop.clear()
-            await _unless_stopped(engine.drain(drain_s), stop)
+            if await _unless_stopped(engine.drain(drain_s), stop) is None:
+                await engine.drain(0)
     finally:
         server.should_exit = True
         await serving

@@ -10,7 +10,9 @@ import numpy as np
 import openvino
 import openvino_genai
 
+from carpool.engine.paged_model import reason
 from carpool.engine.vocabulary import Vocabulary, vocabulary_from_pieces
+from carpool.errors import CarpoolError
 from carpool.models.tokenizer_config import TokenizerConfig as TokenizerFacts
 
 _TOKENIZER = "openvino_tokenizer"
@@ -19,7 +21,7 @@ _INTEGER_BYTES = {"i32": 4, "i64": 8}
 _NO_LIMIT = 2**31 - 1
 
 
-class TokenizerError(Exception):
+class TokenizerError(CarpoolError):
     """A folder does not hold a tokeniser that can be used."""
 
 
@@ -63,7 +65,7 @@ class Tokenizer:
     Safe to use from several threads.
 
     Raises TokenizerError when `folder` has no `openvino_tokenizer.xml` / `.bin` and
-    `openvino_detokenizer.xml` / `.bin`.
+    `openvino_detokenizer.xml` / `.bin`, or when they are broken.
     """
 
     def __init__(self, folder: Path, config: TokenizerConfig) -> None:
@@ -131,14 +133,19 @@ def _load_backend(folder: Path) -> openvino_genai.Tokenizer:
     for file in files:
         if not file.is_file():
             raise TokenizerError(f"{file} is missing; convert the model again to write it")
-    xml, weights = files[0].read_text(encoding="utf-8"), bytearray(files[1].read_bytes())
-    _lift_truncation(xml, weights)
-    return openvino_genai.Tokenizer(
-        xml,
-        _as_tensor(weights),
-        files[2].read_text(encoding="utf-8"),
-        _as_tensor(files[3].read_bytes()),
-    )
+    try:
+        xml, weights = files[0].read_text(encoding="utf-8"), bytearray(files[1].read_bytes())
+        _lift_truncation(xml, weights)
+        return openvino_genai.Tokenizer(
+            xml,
+            _as_tensor(weights),
+            files[2].read_text(encoding="utf-8"),
+            _as_tensor(files[3].read_bytes()),
+        )
+    except (RuntimeError, ET.ParseError, UnicodeDecodeError) as error:
+        raise TokenizerError(
+            f"{folder}: its tokeniser cannot be loaded: {reason(error)}; convert the model again"
+        ) from error
 
 
 def _as_tensor(data: bytes | bytearray) -> openvino.Tensor:

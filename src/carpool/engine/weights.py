@@ -11,6 +11,7 @@ import openvino
 from carpool.engine.executor import ExecutorConfig
 from carpool.engine.expanded_weights import expanded_model, has_compressed_weights, weights_hash
 from carpool.engine.options import Weights
+from carpool.engine.paged_model import read_model
 from carpool.engine.report import Report, silent
 from carpool.engine.step_timing import measure_in_child
 from carpool.errors import CarpoolError
@@ -29,7 +30,8 @@ def prepare_weights(
     """The IR to load. AUTO expands and measures the first time, which takes about 20 s for a
     model of 135M parameters, and keeps what it found in the cache.
 
-    Raises CarpoolError if EXPANDED was asked for and cannot be had.
+    Raises CarpoolError for a file that is broken, and if EXPANDED was asked for and cannot
+    be had.
     """
     stored = model.folder / MODEL_FILES[0]
     core = openvino.Core()
@@ -55,7 +57,7 @@ def _faster_weights(
     if known.get(key) in (Weights.COMPRESSED, Weights.EXPANDED):
         return Weights(known[key])
     stored = model.folder / MODEL_FILES[0]
-    if not has_compressed_weights(core.read_model(stored)):
+    if not has_compressed_weights(read_model(core, stored)):
         return Weights.COMPRESSED
     try:
         expanded = expanded_model(cache, model, config.dtype.value, report)
