@@ -1,6 +1,7 @@
 """Which weights run: as stored or expanded, whichever is faster, found out once."""
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from carpool.engine import weights as weights_module
 from carpool.engine.executor import Executor, ExecutorConfig
 from carpool.engine.expanded_weights import ExpansionError, expand_weights, has_compressed_weights
 from carpool.engine.options import Dtype, KVCacheDtype, Weights
+from carpool.engine.paged_model import ModelFileError
 from carpool.engine.resolve import resolve
 from carpool.engine.step_timing import MeasurementError, measure_in_child
 from carpool.engine.weights import prepare_weights
@@ -155,8 +157,9 @@ def test_notes_that_cannot_be_read_are_made_again(cache, model, seconds, spoil):
     assert "compressed" in json.loads(notes.read_text()).values()
 
 
-def test_an_expansion_that_fails_says_what_else_works(cache, model, fake_conversion):
-    fake_conversion(returncode=-9)
+def test_an_expansion_that_fails_says_what_else_works(cache, model, monkeypatch):
+    killed = subprocess.CompletedProcess([], -9, "", "")
+    monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: killed)
     with pytest.raises(ExpansionError, match=r"exit code -9.*--weights compressed"):
         prepare_weights(cache, model, Weights.EXPANDED, F32)
     assert not list(cache.home.glob("converted/*expanded*"))
@@ -166,3 +169,9 @@ def test_a_workload_is_timed_in_a_process_of_its_own(model, tmp_path):
     assert measure_in_child(model.folder / "openvino_model.xml", F32) > 0
     with pytest.raises(MeasurementError, match="none"):
         measure_in_child(tmp_path / "none.xml", F32)
+
+
+def test_a_file_that_is_broken_is_named(cache, model):
+    (model.folder / "openvino_model.bin").write_bytes(b"cut off")
+    with pytest.raises(ModelFileError, match=r"openvino_model\.xml: OpenVINO cannot load"):
+        prepare_weights(cache, model, Weights.AUTO, F32)
