@@ -1,0 +1,103 @@
+"""What the rest of Carpool may ask of any engine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from carpool.backends.address import Address
+from carpool.errors import CarpoolError
+from carpool.scheduling.capacity import Capacity
+
+
+class BackendState(StrEnum):
+    LOADING = "loading"
+    """On its way to ready; however long it takes, this is no failure."""
+    READY = "ready"
+    DRAINING = "draining"
+    """Finishing what runs; nothing new may be sent."""
+    DOWN = "down"
+
+
+class BackendKind(StrEnum):
+    EMBEDDED = "embedded"
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    LLAMA_CPP = "llama.cpp"
+    OLLAMA = "ollama"
+    REMOTE = "remote"
+
+
+class PriorityOrder(StrEnum):
+    """What the request field `priority` means to the engine."""
+
+    NONE = "none"
+    LOW_FIRST = "low first"
+    HIGH_FIRST = "high first"
+
+
+class BackendUnreachable(CarpoolError):
+    """The engine gave no answer, or none that can be used; the message says what happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quirks:
+    """Where engines differ. `health_path` is asked by probes and never makes the engine
+    generate. `max_tokens_name` is what chat completions call the cap on output;
+    `has_stream_usage`: `stream_options.include_usage` is known and answered.
+    `probe_interval_s` is how long to leave between probes of an engine that is ready."""
+
+    health_path: str
+    max_tokens_name: str = "max_completion_tokens"
+    has_stream_usage: bool = True
+    priority_order: PriorityOrder = PriorityOrder.NONE
+    probe_interval_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run, and what to add to the environment for it."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+class Backend(Protocol):
+    """One engine at one address.
+
+    `model` is the name that requests to it must carry (None: whatever its list of models
+    says first). `api_key` is what it wants as a bearer token, if anything.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> BackendKind: ...
+    @property
+    def address(self) -> Address: ...
+    @property
+    def quirks(self) -> Quirks: ...
+    @property
+    def model(self) -> str | None: ...
+    @property
+    def api_key(self) -> str | None: ...
+
+    def command(self) -> Command | None:
+        """What launches it; None when it is run by somebody else and only attached to."""
+        ...
+
+    def began(self) -> None:
+        """A new process was started: what the last one printed no longer holds."""
+        ...
+
+    def read_line(self, line: str) -> None:
+        """A line that the process printed."""
+        ...
+
+    async def probe(self) -> BackendState:
+        """What it says of itself now. Raises BackendUnreachable."""
+        ...
+
+    async def read_capacity(self) -> Capacity:
+        """What a ready engine can carry. Raises BackendUnreachable."""
+        ...
