@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -97,6 +98,8 @@ def serve(
     )
     from carpool.engine.listen import Address, listening
 
+    # Until the server has handlers of its own, a SIGTERM leaves in good order, too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     with listening(Address(host, port, uds)) as listener:
         engine = _prepare(model, served_model_name or [], options)
         announce = _announce_json if as_json else _announce

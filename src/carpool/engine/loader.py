@@ -8,6 +8,7 @@ from carpool.engine.core import EngineCore
 from carpool.engine.executor import Executor, ExecutorConfig, KVCacheError
 from carpool.engine.guidance import GuidanceVocabulary
 from carpool.engine.options import KV_CACHE_SHARE, EngineOptions
+from carpool.engine.paged_model import ModelFileError
 from carpool.engine.step_timing import uniform_batch
 from carpool.engine.tokenizer import Tokenizer, TokenizerConfig
 from carpool.hardware.host_memory import available_bytes
@@ -40,7 +41,10 @@ def load_model(model: ResolvedModel, path: Path, options: EngineOptions) -> Load
     executor.run(uniform_batch(1, 1, 0, 1))
     facts = TokenizerConfig.from_facts(model.tokenizer, executor.vocab_size)
     tokenizer = Tokenizer(model.folder, facts)
-    vocabulary = GuidanceVocabulary(tokenizer)
+    try:
+        vocabulary = GuidanceVocabulary(tokenizer)
+    except ValueError as error:
+        raise ModelFileError(f"{model.folder}: {error}") from error
     core = EngineCore(
         executor,
         Scheduler(config),

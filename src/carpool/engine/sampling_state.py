@@ -15,13 +15,14 @@ class SamplingState:
 
     `seed` is the request's own, or drawn when it was added. Token counts follow
     `request.all_token_ids`, whose border between prompt and output never moves, so a
-    preemption changes nothing.
+    preemption changes nothing. `cutoff` is where `token_filters` begins to look.
     """
 
     __slots__ = (
         "_num_counted",
         "bias_ids",
         "bias_values",
+        "cutoff",
         "is_filtered",
         "is_penalized",
         "is_unfiltered",
@@ -47,6 +48,7 @@ class SamplingState:
         self.params = params
         self.seed = seed & _MASK
         self.matcher = matcher
+        self.cutoff = 0.01
         filters = params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
         self.is_filtered = not params.is_greedy and filters
         self.is_unfiltered = not params.is_greedy and not filters

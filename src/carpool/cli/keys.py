@@ -1,0 +1,238 @@
+"""`carpool keys`: who may use the machine, for what, and how much."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from carpool.cli.database import DatabaseOption
+from carpool.cli.moment import parse_expiry
+from carpool.cli.table import print_table
+from carpool.cli.usage import SinceOption, print_totals
+from carpool.store.group_by import GroupBy
+from carpool.store.lane import Lane
+
+if TYPE_CHECKING:
+    from carpool.store.key import Key
+    from carpool.store.key_store import KeyStore, NewKey
+    from carpool.store.person import Person
+
+app = typer.Typer(help="People's keys: add, list, show, rotate, revoke.", no_args_is_help=True)
+
+KeyArgument = Annotated[
+    str,
+    typer.Argument(metavar="KEY", help="The key's id, or the name of a person with one key."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def _limit(help: str) -> Any:
+    return typer.Option(min=1, help=help, show_default="no limit")
+
+
+@app.callback()
+def keys() -> None:
+    """People's keys: add, list, show, rotate, revoke."""
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="Whose key; a new name makes a new person.")],
+    label: Annotated[
+        str | None,
+        typer.Option(help="What the key is for, for your lists.", show_default="the name"),
+    ] = None,
+    models: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Models the key may use.", show_default="all"),
+    ] = None,
+    rpm: Annotated[int | None, _limit("Requests a minute.")] = None,
+    tpm: Annotated[int | None, _limit("Prompt and output tokens a minute.")] = None,
+    max_in_flight: Annotated[int | None, _limit("Requests at once; more wait.")] = None,
+    max_prompt_tokens: Annotated[int | None, _limit("Longest prompt.")] = None,
+    max_output_tokens: Annotated[int | None, _limit("Longest output.")] = None,
+    daily_tokens: Annotated[int | None, _limit("Tokens a day (UTC).")] = None,
+    monthly_tokens: Annotated[int | None, _limit("Tokens a month (UTC).")] = None,
+    expires: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_expiry,
+            metavar="30d|DATE",
+            help="Refused from then on; a date begins at 00:00 UTC.",
+            show_default="never",
+        ),
+    ] = None,
+    weight: Annotated[
+        float | None,
+        typer.Option(
+            help="The person's share under load, also of older keys: 2 gets twice the tokens of 1.",
+            show_default="1, or as it is",
+        ),
+    ] = None,
+    lane: Annotated[
+        Lane, typer.Option(help="batch: only use what would be idle.")
+    ] = Lane.INTERACTIVE,
+    private: Annotated[
+        bool, typer.Option("--private", help="Never send requests to a hosted fallback.")
+    ] = False,
+    as_json: JsonOption = False,
+    database: DatabaseOption = None,
+) -> None:
+    """Make a key for NAME and print it, this once."""
+    from carpool.store.key import KeyLimits
+
+    limits = KeyLimits(
+        rpm=rpm,
+        tpm=tpm,
+        max_in_flight=max_in_flight,
+        max_prompt_tokens=max_prompt_tokens,
+        max_output_tokens=max_output_tokens,
+        daily_tokens=daily_tokens,
+        monthly_tokens=monthly_tokens,
+    )
+    with _store(database) as store:
+        person, new = store.add_key_for(
+            name,
+            label,
+            weight=weight,
+            models=None if models is None else models.split(","),
+            limits=limits,
+            lane=lane,
+            is_private=private,
+            expires_at=expires,
+        )
+    _print_new(new, person, as_json)
+
+
+@app.command(name="list")
+def list_keys(as_json: JsonOption = False, database: DatabaseOption = None) -> None:
+    """List all keys, oldest first."""
+    from carpool.store.key_view import key_view
+
+    with _store(database) as store:
+        snapshot = store.snapshot()
+    now = time.time()
+    views = [key_view(key, snapshot.people[key.person_id], now) for key in snapshot.keys]
+    if as_json:
+        typer.echo(json.dumps(views))
+        return
+    columns = ("key", "person", "label", "state", "lane", "models", "created", "expires")
+    print_table(columns, map(_list_cells, views))
+
+
+@app.command()
+def show(key: KeyArgument, as_json: JsonOption = False, database: DatabaseOption = None) -> None:
+    """Show one key: limits, models, times; never the secret."""
+    with _store(database) as store:
+        found = store.find_key(key)
+        person = store.get_person(found.person_id)
+    _print_key(found, person, as_json)
+
+
+@app.command()
+def rotate(key: KeyArgument, as_json: JsonOption = False, database: DatabaseOption = None) -> None:
+    """Give a key a new secret and print it, this once; the old one stops working."""
+    with _store(database) as store:
+        new = store.rotate(store.find_key(key).key_id)
+        person = store.get_person(new.key.person_id)
+    _print_new(new, person, as_json)
+
+
+@app.command()
+def revoke(key: KeyArgument, as_json: JsonOption = False, database: DatabaseOption = None) -> None:
+    """End a key for good. Gateways refuse it within a second."""
+    with _store(database) as store:
+        revoked = store.revoke(store.find_key(key).key_id)
+        person = store.get_person(revoked.person_id)
+    if as_json:
+        _print_key(revoked, person, as_json)
+    else:
+        typer.echo(f"revoked {revoked.key_id} ({revoked.name}) of {person.name}")
+
+
+@app.command()
+def usage(
+    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="One key; else all.")] = None,
+    since: SinceOption = None,
+    as_json: JsonOption = False,
+    database: DatabaseOption = None,
+) -> None:
+    """Sum up what keys used; of one key, also what is left of its budgets."""
+    from carpool.store.key import KeyLimits
+    from carpool.store.usage_store import UsageStore, day_start, month_start
+
+    with _store(database) as store:
+        ledger, now = UsageStore(store.database), time.time()
+        found = None if key is None else store.find_key(key)
+        key_id = None if found is None else found.key_id
+        totals = ledger.totals(GroupBy.KEY, since, key_id=key_id)
+        today = ledger.tokens_since(day_start(now), key_id=key_id)
+        month = ledger.tokens_since(month_start(now), key_id=key_id)
+    if as_json:
+        rows = [dataclasses.asdict(total) for total in totals]
+        typer.echo(json.dumps({"keys": rows, "tokens_today": today, "tokens_this_month": month}))
+        return
+    print_totals(GroupBy.KEY, totals)
+    limits = KeyLimits() if found is None else found.limits
+    typer.echo(f"tokens today: {_of(today, limits.daily_tokens)}")
+    typer.echo(f"tokens this month: {_of(month, limits.monthly_tokens)}")
+
+
+@contextmanager
+def _store(url: str | None) -> "Iterator[KeyStore]":
+    from carpool.store.database import open_database
+    from carpool.store.key_store import KeyStore
+
+    with closing(open_database(url)) as database:
+        yield KeyStore(database)
+
+
+def _print_new(new: "NewKey", person: "Person", as_json: bool) -> None:
+    """The key alone on stdout, for scripts; what to know about it on stderr."""
+    from carpool.store.key_view import key_view
+
+    if as_json:
+        typer.echo(json.dumps({"key": new.text} | key_view(new.key, person, time.time())))
+        return
+    typer.echo(f"The key of {person.name}, shown this once:", err=True)
+    typer.echo(new.text)
+
+
+def _print_key(key: "Key", person: "Person", as_json: bool) -> None:
+    from carpool.store.key_view import key_view
+
+    view = key_view(key, person, time.time())
+    if as_json:
+        typer.echo(json.dumps(view))
+        return
+    for name, value in view.items():
+        typer.echo(f"{name:18} {_shown(value)}")
+
+
+def _list_cells(view: dict[str, Any]) -> list[str]:
+    models = ", ".join(view["models"]) if view["models"] is not None else "all"
+    days = [view[name][:10] if view[name] else "never" for name in ("created_at", "expires_at")]
+    names = ("key_id", "person", "label", "state", "lane")
+    return [*(view[name] for name in names), models, *days]
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(value)
+        case int():
+            return f"{value:,}"
+        case _:
+            return str(value)
+
+
+def _of(num_tokens: int, budget: int | None) -> str:
+    return f"{num_tokens:,}" if budget is None else f"{num_tokens:,} of {budget:,}"
