@@ -1,0 +1,1 @@
+"""People, keys and usage, in SQLite or PostgreSQL. Synchronous: call it from threads."""

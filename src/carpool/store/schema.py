@@ -1,0 +1,87 @@
+"""The tables, as the newest migration leaves them."""
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+)
+
+metadata = MetaData()
+
+# One row. Every change of people and keys adds one to it in its own transaction.
+key_version = Table(
+    "key_version",
+    metadata,
+    Column("only", Integer, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),
+)
+
+people = Table(
+    "people",
+    metadata,
+    Column("person_id", String, primary_key=True),
+    Column("name", String, nullable=False, unique=True),
+    Column("weight", Double, nullable=False),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("key_id", String, primary_key=True),
+    Column("secret_sha256", LargeBinary, nullable=False),
+    Column("person_id", String, ForeignKey("people.person_id"), nullable=False),
+    Column("name", String, nullable=False),
+    Column("models", JSON(none_as_null=True)),
+    Column("rpm", BigInteger),
+    Column("tpm", BigInteger),
+    Column("max_in_flight", BigInteger),
+    Column("max_prompt_tokens", BigInteger),
+    Column("max_output_tokens", BigInteger),
+    Column("daily_tokens", BigInteger),
+    Column("monthly_tokens", BigInteger),
+    Column("lane", String, nullable=False),
+    Column("is_private", Boolean, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
+    Column("revoked_at", Double),
+)
+
+# No foreign keys: a row that comes late, from a spool, is never refused.
+usage = Table(
+    "usage",
+    metadata,
+    Column("request_id", String, primary_key=True),
+    Column("started_at", Double, nullable=False),
+    # Days since 1970-01-01 UTC: the databases round a division each in its own way.
+    Column("day", BigInteger, nullable=False),
+    Column("person_id", String, nullable=False),
+    Column("key_id", String, nullable=False),
+    Column("model", String, nullable=False),
+    Column("backend", String, nullable=False),
+    Column("api", String, nullable=False),
+    Column("lane", String, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("usage_source", String, nullable=False),
+    Column("queue_ms", Double, nullable=False),
+    Column("ttft_ms", Double),
+    Column("tpot_ms", Double),
+    Column("total_ms", Double, nullable=False),
+    Column("outcome", String, nullable=False),
+    Column("status", BigInteger, nullable=False),
+    Column("is_stream", Boolean, nullable=False),
+    Column("is_fallback", Boolean, nullable=False),
+    Index("usage_by_time", "started_at"),
+    Index("usage_by_person", "person_id", "started_at"),
+    Index("usage_by_key", "key_id", "started_at"),
+)
