@@ -38,9 +38,9 @@ class UsageRow:
 
 
 FIELDS = tuple(field.name for field in fields(UsageRow))
-_values = attrgetter(*FIELDS)
+as_values = attrgetter(*FIELDS)
+"""The values of `FIELDS` of a row."""
 
 
 def as_columns(row: UsageRow) -> dict[str, Any]:
-    """The fields by name."""
-    return dict(zip(FIELDS, _values(row), strict=True))
+    return dict(zip(FIELDS, as_values(row), strict=True))
