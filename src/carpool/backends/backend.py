@@ -43,12 +43,13 @@ class BackendUnreachable(CarpoolError):
 @dataclass(frozen=True, slots=True)
 class Quirks:
     """Where engines differ. `health_path` is asked by probes and never makes the engine
-    generate. `max_tokens_name` is what chat completions call the cap on output;
+    generate. `max_tokens_name` is the only name by which chat completions know the cap on
+    output (None: "max_tokens" and "max_completion_tokens"); any other is silently ignored.
     `has_stream_usage`: `stream_options.include_usage` is known and answered.
     `probe_interval_s` is how long to leave between probes of an engine that is ready."""
 
     health_path: str
-    max_tokens_name: str = "max_completion_tokens"
+    max_tokens_name: str | None = None
     has_stream_usage: bool = True
     priority_order: PriorityOrder = PriorityOrder.NONE
     probe_interval_s: float = 1.0

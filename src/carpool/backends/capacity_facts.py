@@ -59,14 +59,17 @@ def json_object(text: str | bytes) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def parse_models(text: str | bytes) -> tuple[tuple[str, ...], CapacityFacts]:
-    """The names in an answer to GET /v1/models, and the first one's `max_model_len`, which
-    vLLM, SGLang and the embedded engine add to OpenAI's fields."""
+def parse_models(
+    text: str | bytes, model: str | None = None
+) -> tuple[tuple[str, ...], CapacityFacts]:
+    """The names in an answer to GET /v1/models, and how long `model` (None: the first) may
+    get: `max_model_len` in vLLM, SGLang and the embedded engine, `context_length` in hosts."""
     data = json_object(text).get("data")
     models = [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
     names = tuple(entry["id"] for entry in models if isinstance(entry.get("id"), str))
-    length = positive_int(models[0].get("max_model_len")) if models else None
-    return names, CapacityFacts(max_model_len=length)
+    asked = next((entry for entry in models if model in (None, entry.get("id"))), {})
+    length = asked.get("max_model_len") or asked.get("context_length")
+    return names, CapacityFacts(max_model_len=positive_int(length))
 
 
 def _first(value: int | None, other: int | None) -> int | None:

@@ -74,7 +74,7 @@ class HttpBackend:
 
     async def read_facts(self) -> CapacityFacts:
         """What the engine answers about its capacity. Raises BackendUnreachable."""
-        _, facts = parse_models((await self._get_ok("/v1/models")).body)
+        _, facts = parse_models((await self._get_ok("/v1/models")).body, self.model)
         return facts
 
     def state_of_answer(self, answer: Answer) -> BackendState:
@@ -95,14 +95,13 @@ class HttpBackend:
             raise self._no_use(path, answer)
         return answer
 
-    async def _get_any(self, *paths: str) -> Answer:
-        """The first answer that is no 404, as engines rename their paths."""
-        answer = await self._get(paths[0])
-        for path in paths[1:]:
-            if answer.status != 404:
-                break
+    async def _get_body(self, *paths: str) -> bytes:
+        """What the first of `paths` that it knows says; nothing if it knows none."""
+        for path in paths:
             answer = await self._get(path)
-        return answer
+            if answer.status == 200:
+                return answer.body
+        return b""
 
     def _no_use(self, path: str, answer: Answer) -> BackendUnreachable:
         hint = "; is its key right?" if answer.status in (401, 403) else ""

@@ -192,9 +192,14 @@ class Supervisor:
     async def _probe_for_ever(self) -> None:
         while True:
             self._events.put_nowait(await self._probe(self.status.life))
-            is_ready = self.status.state is BackendState.READY
-            interval_s = self.backend.quirks.probe_interval_s
-            await asyncio.sleep(interval_s if is_ready else min(interval_s, _LOADING_PROBE_S))
+            await asyncio.sleep(self._probe_interval_s())
+
+    def _probe_interval_s(self) -> float:
+        """Short while an engine of our own is on its way; others are left in peace."""
+        interval_s = self.backend.quirks.probe_interval_s
+        if self._command is None or self.status.state is BackendState.READY:
+            return interval_s
+        return min(interval_s, _LOADING_PROBE_S)
 
     async def _probe(self, life: int) -> Probed:
         """A capacity is read once in a life, when it is ready for the first time."""
