@@ -160,9 +160,48 @@ def test_a_cancelled_supervisor_leaves_nothing_behind(within, supervised):
         others = [task for task in asyncio.all_tasks() if task.get_name() == "supervisor-main"]
         others[0].cancel()
         await asyncio.wait(others)
-        return pid
+        return pid, supervisor.status
 
-    assert not is_running(within(run()))
+    pid, status = within(run())
+    assert not is_running(pid)
+    assert (status.state, status.reason) == (DOWN, "its supervisor ended")
+
+
+def test_a_supervisor_that_fails_leaves_nothing_that_seems_ready(within, supervised):
+    async def run():
+        supervisor = supervised()
+        supervisor.start()
+        await supervisor.wait_until(READY)
+        pid = supervisor.pid
+
+        async def broken():
+            raise ZeroDivisionError
+
+        supervisor.backend.probe = broken
+        status = await supervisor.wait_until(DOWN)
+        with pytest.raises(ExceptionGroup):
+            await supervisor.stop()
+        return pid, status
+
+    pid, status = within(run())
+    assert not is_running(pid)
+    assert status.reason == "its supervisor ended"
+
+
+def test_it_works_on_uvloop(supervised):
+    async def run():
+        supervisor = supervised()
+        supervisor.start()
+        async with asyncio.timeout(20):
+            await supervisor.wait_until(READY)
+            os.kill(supervisor.pid, signal.SIGKILL)
+            await supervisor.wait_until(DOWN)
+            await supervisor.wait_until(READY)
+            await supervisor.stop(5)
+        return supervisor.status.reason
+
+    uvloop = pytest.importorskip("uvloop")
+    assert uvloop.run(run()) == "stopped"
 
 
 def test_no_engine_outlives_a_supervisor_that_is_killed(engine_command, tmp_path):

@@ -63,6 +63,17 @@ class Command:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """Sequences in the batch, sequences that wait, and the share of the KV cache in use
+    (0 to 1; None where the engine does not say). It is some time old: a correction of what
+    one has sent oneself, not a replacement."""
+
+    num_running: int
+    num_waiting: int
+    kv_usage: float | None = None
+
+
 class Backend(Protocol):
     """One engine at one address.
 
@@ -101,4 +112,12 @@ class Backend(Protocol):
 
     async def read_capacity(self) -> Capacity:
         """What a ready engine can carry. Raises BackendUnreachable."""
+        ...
+
+    async def read_load(self) -> EngineLoad | None:
+        """How busy it is; None if it does not say. Raises BackendUnreachable."""
+        ...
+
+    async def read_model_names(self) -> tuple[str, ...]:
+        """The names in its list of models. Raises BackendUnreachable."""
         ...

@@ -54,7 +54,7 @@ def json_object(text: str | bytes) -> Mapping[str, Any]:
     """A JSON object; an empty one for anything else."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

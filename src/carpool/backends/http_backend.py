@@ -8,9 +8,11 @@ from carpool.backends.backend import (
     BackendState,
     BackendUnreachable,
     Command,
+    EngineLoad,
     Quirks,
 )
 from carpool.backends.capacity_facts import CapacityFacts, parse_models
+from carpool.backends.engine_load import LOAD_METRICS, parse_load
 from carpool.backends.http_get import Answer, http_get
 from carpool.scheduling.capacity import Capacity
 
@@ -63,8 +65,13 @@ class HttpBackend:
         told = self._known.or_else(self._printed)
         return told.or_else(await self.read_facts()).capacity(self.defaults)
 
+    async def read_load(self) -> EngineLoad | None:
+        names = LOAD_METRICS.get(self.kind)
+        if names is None:
+            return None
+        return parse_load((await self._get_body("/metrics")).decode("utf-8", "replace"), names)
+
     async def read_model_names(self) -> tuple[str, ...]:
-        """The names in its list of models. Raises BackendUnreachable."""
         names, _ = parse_models((await self._get_ok("/v1/models")).body)
         return names
 

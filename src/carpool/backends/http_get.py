@@ -42,7 +42,9 @@ async def http_get(
     except OSError as error:
         reason = error.strerror or str(error) or type(error).__name__
         raise BackendUnreachable(f"cannot connect to {address}: {reason}") from None
-    except httptools.HttpParserError as error:
+    except UnicodeError:
+        raise BackendUnreachable(f"{address} is no name of a host") from None
+    except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
         raise BackendUnreachable(f"{address} answered {path} with no HTTP: {error}") from None
 
 

@@ -132,6 +132,12 @@ class Supervision:
             case TimePassed():
                 return self._on_time(now)
 
+    def end(self, reason: str) -> None:
+        """Nothing is supervised any more."""
+        self.wake_at = None
+        self.is_over = True
+        self._set(BackendState.DOWN, reason)
+
     def retry_after_s(self, now: float) -> int:
         """When a request may be tried again: 0 if ready, else whole seconds, at least 1."""
         if self.status.state is BackendState.READY:
@@ -188,7 +194,7 @@ class Supervision:
             return ()
         self._is_alive = False
         if self._is_stopping:
-            self._end()
+            self.end("stopped")
             return ()
         was_stable = self._ready_at is not None and now - self._ready_at >= self._policy.stable_s
         self._num_short_lives = 1 if was_stable else self._num_short_lives + 1
@@ -199,7 +205,7 @@ class Supervision:
 
     def _on_stop(self, drain_s: float, now: float) -> tuple[Effect, ...]:
         if not self._is_alive:
-            self._end()
+            self.end("stopped")
             return ()
         if self._is_stopping:
             self.wake_at = min(now + drain_s, self.wake_at or math.inf)
@@ -216,11 +222,6 @@ class Supervision:
         if self._is_alive:
             return (Send(self.status.life, signal.SIGKILL),)
         return self._start(now)
-
-    def _end(self) -> None:
-        self.wake_at = None
-        self.is_over = True
-        self._set(BackendState.DOWN, "stopped")
 
     def _set(self, state: BackendState, reason: str = "") -> None:
         self.status = replace(self.status, state=state, reason=reason)

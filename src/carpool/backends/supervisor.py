@@ -121,16 +121,16 @@ class Supervisor:
             self._callbacks.remove(check)
 
     async def _run(self) -> None:
-        prober = asyncio.create_task(self._probe_for_ever())
         try:
-            self._handle(Begun())
-            while not self._supervision.is_over:
-                self._handle(await self._next_event())
+            async with asyncio.TaskGroup() as group:
+                prober = group.create_task(self._probe_for_ever())
+                self._handle(Begun())
+                while not self._supervision.is_over:
+                    self._handle(await self._next_event())
+                prober.cancel()
         finally:
-            prober.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await prober
             await self._end_process()
+            self._end()
 
     async def _next_event(self) -> Event:
         wake_at = self._supervision.wake_at
@@ -147,6 +147,9 @@ class Supervisor:
             self._process = None
         for effect in self._supervision.handle(event, self._clock()):
             self._carry_out(effect)
+        self._tell(before)
+
+    def _tell(self, before: BackendStatus) -> None:
         status = self.status
         if status == before:
             return
@@ -211,6 +214,13 @@ class Supervisor:
             return Probed(life, state, await self.backend.read_capacity())
         except BackendUnreachable as error:
             return Probed(life, BackendState.DOWN, reason=str(error))
+
+    def _end(self) -> None:
+        """Nobody is told that an engine is ready which nobody watches."""
+        if not self._supervision.is_over:
+            before = self.status
+            self._supervision.end("its supervisor ended")
+            self._tell(before)
 
     async def _end_process(self) -> None:
         """Only for a loop that was cancelled: nothing that runs is left behind."""
