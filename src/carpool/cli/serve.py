@@ -1,6 +1,5 @@
 """`carpool serve`: one model, many people at once."""
 
-import asyncio
 import json
 import logging
 import os
@@ -96,7 +95,7 @@ def serve(
         max_waiting=max_waiting,
         enable_prefix_cache=prefix_cache,
     )
-    from carpool.engine.listen import Address, listening
+    from carpool.serving.listen import Address, listening
 
     # Until the server has handlers of its own, a SIGTERM leaves in good order, too.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
@@ -144,21 +143,16 @@ def _run(
     """Serve until a signal; whether that came while the model was loading."""
     from carpool.engine.client import EngineState
     from carpool.engine.serve import serve as serve_engine
+    from carpool.serving.http_server import run
 
-    try:
-        import uvloop
-    except ImportError:
-        runner = asyncio.run
-    else:
-        runner = uvloop.run
-    runner(serve_engine(engine, listener, drain_s=drain_s, on_ready=announce))
+    run(serve_engine(engine, listener, drain_s=drain_s, on_ready=announce))
     return engine.state is EngineState.LOADING
 
 
 def _announce_json(
     engine: "AsyncEngine", listener: socket.socket, uds: Path | None, loaded: "LoadedModel"
 ) -> None:
-    from carpool.engine.listen import base_url
+    from carpool.serving.listen import base_url
 
     config = loaded.scheduler_config
     fields = {
@@ -181,7 +175,7 @@ def _announce_json(
 def _announce(
     engine: "AsyncEngine", listener: socket.socket, uds: Path | None, loaded: "LoadedModel"
 ) -> None:
-    from carpool.engine.listen import base_url
+    from carpool.serving.listen import base_url
 
     url, config = f"{base_url(listener)}/v1", loaded.scheduler_config
     option = "" if uds is None else f"--unix-socket {uds} "

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote
 
 from carpool.gateway.api_kind import ApiKind
@@ -217,12 +218,12 @@ class Answer:
     async def _read_whole(self) -> None:
         self.first_byte_at = self._now()
         pieces, num_bytes = [], 0
-        async for data in self._response:
+        while data := await self._response.read():
             pieces.append(data)
             num_bytes += len(data)
             if num_bytes > MAX_WHOLE_BYTES:
                 raise Malformed(f"the engine's answer is over {MAX_WHOLE_BYTES} bytes")
-        body = b"".join(pieces)
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if self.status < 400:
             self._sniffer.see_whole(body)
             if self._alias is not None:
@@ -245,7 +246,7 @@ class Answer:
         elif self.is_stream:
             await self._send_events(client)
         else:
-            async for data in self._response:
+            while data := await self._response.read():
                 self.first_byte_at = self.first_byte_at or self._now()
                 await client.write(data)
             await client.finish()
@@ -273,6 +274,11 @@ class Answer:
         headers = downstream_headers(self.headers, is_stream=self.is_stream)
         if self.body is not None:
             headers.append((b"content-length", b"%d" % len(self.body)))
-        headers.append((b"x-carpool-model", quote(self._real_model, safe=_PLAIN).encode()))
+        headers.append((b"x-carpool-model", _in_header(self._real_model)))
         headers.extend(extra_headers)
         return headers
+
+
+@lru_cache(maxsize=256)
+def _in_header(model: str) -> bytes:
+    return quote(model, safe=_PLAIN).encode()

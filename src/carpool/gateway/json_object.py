@@ -5,14 +5,20 @@ Everything that is not changed keeps its bytes: spacing, order, number and escap
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from carpool.errors import CarpoolError
 
-_skip_space = re.compile(r"[ \t\n\r]*").match
+_Matcher = Callable[[str, int], re.Match[str] | None]
+
+_space: _Matcher = re.compile(r"[ \t\n\r]*").match
+_opening: _Matcher = re.compile(r"[ \t\n\r]*\{[ \t\n\r]*").match
+_colon: _Matcher = re.compile(r"[ \t\n\r]*:[ \t\n\r]*").match
+_comma: _Matcher = re.compile(r",[ \t\n\r]*").match
 _decode = json.JSONDecoder().raw_decode
+_dumps = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class JsonObjectError(CarpoolError):
@@ -69,28 +75,18 @@ class JsonObject:
         A rename onto a field that is there as well replaces that field.
         """
         renames = {old: new for old, new in (renames or {}).items() if old in self.members}
-        removals = {*removals, *renames.values()}
-        if (
-            not renames
-            and not removals
-            and all(
-                name in self.fields and self.fields[name] == value for name, value in values.items()
-            )
-        ):
+        if renames or not self.members.keys().isdisjoint(removals):
+            return self._rebuilt(values, renames, {*removals, *renames.values()})
+        edits, added = [], []
+        for name, value in values.items():
+            member = self.members.get(name)
+            if member is None:
+                added.append(f"{_dumps(name)}:{_dumps(value)}")
+            elif self.fields[name] != value:
+                edits.append((member.value_start, member.value_end, _dumps(value)))
+        if not edits and not added:
             return self.raw
-        written = {
-            renames.get(name, name)
-            for name in self.members
-            if name in renames or name not in removals
-        }
-        added = [
-            f"{json.dumps(name)}:{_compact(value)}"
-            for name, value in values.items()
-            if name not in written
-        ]
-        kept = self._kept(values, renames, removals)
-        start, end = self._inside()
-        return f"{self.text[:start]}{','.join((*added, *kept))}{self.text[end:]}".encode()
+        return self._edited(edits, added)
 
     def nested(self, name: str) -> "JsonObject | None":
         """The object that is the value of `name`, or None if there is none."""
@@ -110,78 +106,84 @@ class JsonObject:
             )
         )
 
-    def _kept(
-        self, values: Mapping[str, Any], renames: Mapping[str, str], removals: Collection[str]
-    ) -> Iterable[str]:
+    def _edited(self, edits: list[tuple[int, int, str]], added: list[str]) -> bytes:
+        """The bytes with spans replaced and members added in front."""
         text = self.text
-        for name, member in self.members.items():
-            if name in renames:
-                key, name = json.dumps(renames[name]), renames[name]
-            elif name in removals:
-                continue
-            else:
-                key = text[member.key_start : member.key_end]
-            value = text[member.value_start : member.value_end]
-            if name in values:
-                value = _compact(values[name])
-            yield "".join(
-                (
-                    text[member.start : member.key_start],
-                    key,
-                    text[member.key_end : member.value_start],
-                    value,
-                    text[member.value_end : member.end],
-                )
-            )
+        at, _ = self._inside()
+        parts = [text[:at], ",".join(added)]
+        if added and self.members:
+            parts.append(",")
+        for start, end, new in sorted(edits):
+            parts += (text[at:start], new)
+            at = end
+        parts.append(text[at:])
+        return "".join(parts).encode()
+
+    def _rebuilt(
+        self, values: Mapping[str, Any], renames: Mapping[str, str], removals: Collection[str]
+    ) -> bytes:
+        """The bytes put together again, member by member."""
+        left = dict(values)
+        kept = [
+            self._member(name, renames.get(name), left)
+            for name in self.members
+            if name in renames or name not in removals
+        ]
+        added = [f"{_dumps(name)}:{_dumps(value)}" for name, value in left.items()]
+        start, end = self._inside()
+        return f"{self.text[:start]}{','.join(added + kept)}{self.text[end:]}".encode()
+
+    def _member(self, name: str, new_name: str | None, values: dict[str, Any]) -> str:
+        """The text of a member; takes its new value, if any, out of `values`."""
+        text, member = self.text, self.members[name]
+        key = text[member.key_start : member.key_end] if new_name is None else _dumps(new_name)
+        value = text[member.value_start : member.value_end]
+        if (new_name or name) in values:
+            value = _dumps(values.pop(new_name or name))
+        before = text[member.start : member.key_start]
+        between = text[member.key_end : member.value_start]
+        return f"{before}{key}{between}{value}{text[member.value_end : member.end]}"
 
     def _inside(self) -> tuple[int, int]:
         """From after the opening brace to the closing one."""
         return self.text.index("{") + 1, self.text.rindex("}")
 
 
-def _compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
-
-
-def _space_end(text: str, at: int) -> int:
-    match = _skip_space(text, at)
-    return match.end() if match else at
-
-
 def _read(text: str) -> tuple[dict[str, Any], dict[str, Member]]:
     fields: dict[str, Any] = {}
     members: dict[str, Member] = {}
-    start = _expect(text, _space_end(text, 0), "{")
-    at = _space_end(text, start)
+    at = _end(_opening, text, 0, "'{'")
     if text.startswith("}", at):
         return _at_end(text, at + 1, fields, members)
+    start = text.index("{") + 1
     while True:
-        _expect(text, at, '"')
+        if not text.startswith('"', at):
+            raise json.JSONDecodeError("expecting a field's name in double quotes", text, at)
         name, key_end = _decode(text, at)
-        value_start = _space_end(text, _expect(text, _space_end(text, key_end), ":"))
+        value_start = _end(_colon, text, key_end, "':'")
         value, value_end = _decode(text, value_start)
-        end = _space_end(text, value_end)
+        end = _end(_space, text, value_end, "")
         if name in fields:
             raise json.JSONDecodeError(f"the field {name!r} is given twice", text, at)
         fields[name] = value
         members[name] = Member(start, at, key_end, value_start, value_end, end)
         if text.startswith("}", end):
             return _at_end(text, end + 1, fields, members)
-        start = _expect(text, end, ",")
-        at = _space_end(text, start)
+        at = _end(_comma, text, end, "',' or '}'")
+        start = end + 1
 
 
-def _expect(text: str, at: int, character: str) -> int:
-    """The position after `character`, which must stand at `at`."""
-    if not text.startswith(character, at):
-        raise json.JSONDecodeError(f"expecting {character!r}", text, at)
-    return at + 1
+def _end(match: _Matcher, text: str, at: int, what: str) -> int:
+    found = match(text, at)
+    if found is None:
+        raise json.JSONDecodeError(f"expecting {what}", text, at)
+    return found.end()
 
 
 def _at_end(
     text: str, at: int, fields: dict[str, Any], members: dict[str, Member]
 ) -> tuple[dict[str, Any], dict[str, Member]]:
-    at = _space_end(text, at)
+    at = _end(_space, text, at, "")
     if at != len(text):
         raise json.JSONDecodeError("extra data after the object", text, at)
     return fields, members

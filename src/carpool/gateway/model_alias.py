@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import lru_cache
 
 from carpool.gateway.json_object import JsonObject, JsonObjectError
 from carpool.gateway.sse_events import data_of
@@ -40,12 +41,12 @@ class AliasWriter:
         if found is None:
             return data
         try:
-            self._note(json.loads(b'"' + found[1] + b'"'))
+            self._note(_unquoted(found[1]))
         except ValueError:  # no JSON, so no field
             return data
         start, end = found.start(1) - 1, found.end(1) + 1
         self._old = found[0]
-        self._new = data[found.start() : start] + json.dumps(self._alias).encode()
+        self._new = data[found.start() : start] + _quoted(self._alias)
         return data[: found.start()] + self._new + data[end:]
 
     def _rewrite_json(self, data: bytes) -> bytes:
@@ -70,3 +71,17 @@ class AliasWriter:
     def _note(self, name: str) -> None:
         if self.real_name is None:
             self.real_name = name
+
+
+# The same few names, all the time.
+
+
+@lru_cache(maxsize=256)
+def _quoted(name: str) -> bytes:
+    return json.dumps(name).encode()
+
+
+@lru_cache(maxsize=256)
+def _unquoted(name: bytes) -> str:
+    text: str = json.loads(b'"' + name + b'"')
+    return text

@@ -1,6 +1,7 @@
 """One connection to an engine and the answer that is arriving on it."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
@@ -189,7 +190,8 @@ class UpstreamResponse:
             self._last_byte_at = self._connection.loop.time()
             if self._first_byte_at is None:
                 self._first_byte_at = self._last_byte_at
-                self._arm()
+                if not self.is_complete:
+                    self._arm()
         if self.is_complete:
             self._stop_timer()
         elif self._unread > MAX_UNREAD_BYTES:
@@ -219,41 +221,40 @@ class UpstreamResponse:
 
     def _arm(self) -> None:
         self._stop_timer()
-        deadlines = [when for when, _ in self._deadlines()]
-        if deadlines and not self.is_complete:
-            self._timer = self._connection.loop.call_at(min(deadlines), self._check_time)
+        deadline = min(self._total_deadline(), self._next_deadline())
+        if deadline != math.inf and not self.is_complete:
+            self._timer = self._connection.loop.call_at(deadline, self._check_time)
 
-    def _deadlines(self) -> list[tuple[float, UpstreamError]]:
-        """In loop time, with what each means when it has passed."""
-        timeouts, deadlines = self._timeouts, []
-        if timeouts.total is not None:
-            late: UpstreamError = TotalTooLong(
-                f"the answer was not complete after {timeouts.total:g} s (total timeout)"
-            )
-            deadlines.append((self._sent_at + timeouts.total, late))
+    def _total_deadline(self) -> float:
+        """In loop time, as `_next_deadline`; infinity: none."""
+        total = self._timeouts.total
+        return math.inf if total is None else self._sent_at + total
+
+    def _next_deadline(self) -> float:
+        """When the next byte of the body is late."""
         if self._first_byte_at is None:
-            if timeouts.first_byte is not None:
-                late = FirstByteLate(
-                    f"the engine sent nothing for {timeouts.first_byte:g} s (first-byte timeout)"
-                )
-                deadlines.append((self._sent_at + timeouts.first_byte, late))
-        elif timeouts.idle is not None:
-            late = IdleTooLong(
-                f"the engine paused for over {timeouts.idle:g} s in its answer (idle timeout)"
-            )
-            since = self._last_byte_at
-            if self._unread:  # it is our turn, not the engine's
-                since = self._connection.loop.time()
-            deadlines.append((since + timeouts.idle, late))
-        return deadlines
+            first_byte = self._timeouts.first_byte
+            return math.inf if first_byte is None else self._sent_at + first_byte
+        if self._timeouts.idle is None:
+            return math.inf
+        # With bytes unread it is our turn, not the engine's.
+        since = self._connection.loop.time() if self._unread else self._last_byte_at
+        return since + self._timeouts.idle
 
     def _check_time(self) -> None:
         now = self._connection.loop.time()
-        for when, late in self._deadlines():
-            if when <= now:
-                self.fail(late)
-                return
-        self._arm()
+        timeouts = self._timeouts
+        if self._total_deadline() <= now:
+            seconds = f"{timeouts.total:g} s (total timeout)"
+            self.fail(TotalTooLong(f"the answer was not complete after {seconds}"))
+        elif self._next_deadline() > now:
+            self._arm()
+        elif self._first_byte_at is None:
+            seconds = f"{timeouts.first_byte:g} s (first-byte timeout)"
+            self.fail(FirstByteLate(f"the engine sent nothing for {seconds}"))
+        else:
+            seconds = f"{timeouts.idle:g} s (idle timeout)"
+            self.fail(IdleTooLong(f"the engine paused for over {seconds} in its answer"))
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

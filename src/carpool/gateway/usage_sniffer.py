@@ -104,7 +104,7 @@ class UsageSniffer:
         if self._kind is ApiKind.EMBEDDINGS:  # megabytes of numbers that nobody here reads
             raw = b"{" + _last_usage(raw) + b"}"
         try:
-            body = json.loads(raw)
+            body = json.loads(raw.decode())
         except ValueError:
             return
         if isinstance(body, dict):

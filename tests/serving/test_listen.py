@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from carpool.engine.listen import Address, AddressError, base_url, listening
+from carpool.serving.listen import Address, AddressError, base_url, listening
 
 
 @pytest.fixture

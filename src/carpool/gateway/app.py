@@ -1,0 +1,249 @@
+"""The gateway's HTTP side: who asks, for what, and to whom that goes."""
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from carpool import __version__
+from carpool.gateway.api_kind import ApiKind, kind_of_path
+from carpool.gateway.body import read_body
+from carpool.gateway.client import Client, ClientGone
+from carpool.gateway.exchange import Exchange, Exchanges, send_refusal
+from carpool.gateway.json_object import JsonObject, JsonObjectError
+from carpool.gateway.key_ring import Caller, KeyRing
+from carpool.gateway.meters import Meters
+from carpool.gateway.metrics import GatewayMetrics
+from carpool.gateway.outcome import Outcome
+from carpool.gateway.refusal import Refusal
+from carpool.gateway.served_model import ServedModel, by_name
+from carpool.store.key import Key, KeyLimits
+from carpool.store.lane import Lane
+from carpool.store.person import Person
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+MAX_BODY_BYTES = 8 * 1024 * 1024
+FORWARDED_PATHS = frozenset(
+    (
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1/embeddings",
+        "/tokenize",
+        "/detokenize",
+    )
+)
+_LOOPBACK = ("127.", "::1")
+
+_log = logging.getLogger(__name__)
+
+NOBODY = Caller(
+    Key("anybody", b"", "anybody", "anybody", None, KeyLimits(), Lane.INTERACTIVE, False, 0, None,
+        None),
+    Person("anybody", "anybody"),
+)  # fmt: skip
+"""Who asks where no keys are wanted (--no-auth): everybody is one person."""
+
+
+class GatewayApp:
+    """An ASGI application. `key_ring` None lets everybody in. `is_draining` refuses what is
+    new while it finishes what runs."""
+
+    def __init__(
+        self,
+        models: Sequence[ServedModel],
+        key_ring: KeyRing | None,
+        meters: Meters,
+        exchanges: Exchanges,
+        metrics: GatewayMetrics,
+        *,
+        max_body_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
+        self.is_draining = False
+        self.num_running = 0
+        self.is_idle = asyncio.Event()
+        self.is_idle.set()
+        self._models = by_name(models)
+        self._key_ring = key_ring
+        self._meters = meters
+        self._exchanges = exchanges
+        self._metrics = metrics
+        self._max_body_bytes = max_body_bytes
+        self._created = int(time.time())
+        self._get: Mapping[str, Callable[[Scope], tuple[int, bytes, bytes]]] = {
+            "/v1/models": self._list_models,
+            "/health": self._health,
+            "/ready": self._ready,
+            "/metrics": self._show_metrics,
+            "/version": self._version,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path, method = scope["path"], scope["method"]
+        request_id = f"cp-{secrets.token_hex(12)}"
+        headers = [(b"x-request-id", request_id.encode())]
+        if method == "POST" and path in FORWARDED_PATHS:
+            await self._serve(request_id, scope, receive, send)
+            return
+        try:
+            if method != "GET" or path not in self._get:
+                raise Refusal(Outcome.MODEL_UNKNOWN, f"there is no {method} {path} here")
+            status, media_type, body = self._get[path](scope)
+        except Refusal as refusal:
+            await send_refusal(Client(receive, send), refusal, ApiKind.OTHER, headers)
+            return
+        client = Client(receive, send)
+        length = (b"content-length", b"%d" % len(body))
+        await client.start(status, [(b"content-type", media_type), length, *headers])
+        await client.finish(body)
+
+    # ------------------------------------------------------------------ to models
+
+    async def _serve(self, request_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        self.num_running += 1
+        self.is_idle.clear()
+        try:
+            await self._serve_counted(request_id, scope, receive, send)
+        finally:
+            self.num_running -= 1
+            if not self.num_running:
+                self.is_idle.set()
+
+    async def _serve_counted(
+        self, request_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        try:
+            exchange = await self._begin(request_id, scope, receive)
+        except Refusal as refusal:
+            self._metrics.ended("", refusal.outcome)
+            kind, echo = kind_of_path(scope["path"]), [(b"x-request-id", request_id.encode())]
+            await send_refusal(Client(receive, send), refusal, kind, echo)
+            return
+        except ClientGone:
+            return
+        with Client(receive, send) as client:
+            try:
+                meter = self._meters.of(exchange.caller.key)
+                await self._exchanges.serve(exchange, meter, client)
+            except Refusal as refusal:
+                await _refuse(exchange, refusal, client)
+            except ClientGone:
+                exchange.outcome, exchange.status = Outcome.CLIENT_CANCELLED, 499
+            except Exception:
+                _log.exception("request %s failed", request_id)
+                message = "the gateway failed on this request; its log says why"
+                await _refuse(exchange, Refusal(Outcome.INTERNAL_ERROR, message), client)
+            finally:
+                self._exchanges.book(exchange)
+
+    async def _begin(self, request_id: str, scope: Scope, receive: Receive) -> Exchange:
+        """Raises Refusal for whoever may not ask, or asks for what there is not."""
+        arrived_at = asyncio.get_running_loop().time()
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        caller = self._identify(headers)
+        if self.is_draining:
+            raise Refusal(
+                Outcome.DRAINING, "the server is shutting down; try again", retry_after_s=5
+            )
+        raw = await read_body(receive, headers, self._max_body_bytes)
+        try:
+            body = JsonObject.parse(raw)
+        except JsonObjectError as error:
+            raise Refusal(Outcome.BAD_REQUEST, str(error)) from None
+        asked_name = body.fields.get("model", "")
+        return Exchange(
+            request_id=request_id,
+            kind=kind_of_path(scope["path"]),
+            path=scope["path"],
+            headers=headers,
+            raw_headers=scope["headers"],
+            caller=caller,
+            body=body,
+            model=self._model(asked_name, caller.key),
+            asked_name=asked_name,
+            arrived_at=arrived_at,
+            started_at=time.time(),
+        )
+
+    def _identify(self, headers: Mapping[bytes, bytes]) -> Caller:
+        if self._key_ring is None:
+            return NOBODY
+        return self._key_ring.identify(headers, time.time())
+
+    def _model(self, name: Any, key: Key) -> ServedModel:
+        """The model called `name`. Whether a model exists that the key may not use is not told."""
+        if not isinstance(name, str):
+            raise Refusal(
+                Outcome.BAD_REQUEST, f"model is {name!r:.100}, but must be a string", limit="model"
+            )
+        model = self._models.get(name)
+        if not key.may_use(name):
+            raise Refusal(
+                Outcome.MODEL_NOT_ALLOWED,
+                f"this key may not use the model {name!r:.100}; GET /v1/models lists what it may",
+                limit="model",
+            )
+        if model is None:
+            raise Refusal(
+                Outcome.MODEL_UNKNOWN,
+                f"there is no model {name!r:.100}; GET /v1/models lists what there is",
+                limit="model",
+            )
+        return model
+
+    # ----------------------------------------------------------------- about itself
+
+    def _list_models(self, scope: Scope) -> tuple[int, bytes, bytes]:
+        key = self._identify(dict(scope["headers"])).key
+        names = [name for name in self._models if key.may_use(name)]
+        data = [
+            {"id": name, "object": "model", "created": self._created, "owned_by": "carpool"}
+            for name in names
+        ]
+        return _json(200, {"object": "list", "data": data})
+
+    def _health(self, scope: Scope) -> tuple[int, bytes, bytes]:
+        """The process lives: nothing a model does changes that."""
+        return _json(200, {"status": "ok"})
+
+    def _ready(self, scope: Scope) -> tuple[int, bytes, bytes]:
+        """Whether some model can answer, and all of them by name."""
+        states = {
+            model.name: any(replica.is_ready for replica in model.replicas)
+            for model in self._models.values()
+        }
+        is_ready = any(states.values()) and not self.is_draining
+        return _json(200 if is_ready else 503, {"ready": is_ready, "models": states})
+
+    def _show_metrics(self, scope: Scope) -> tuple[int, bytes, bytes]:
+        """For who asks from this machine; others need an admin's means."""
+        host = (scope.get("client") or ("127.0.0.1", 0))[0]
+        if not host.startswith(_LOOPBACK):
+            raise Refusal(Outcome.MODEL_NOT_ALLOWED, "/metrics is for this machine alone")
+        return 200, CONTENT_TYPE_LATEST.encode(), generate_latest(self._metrics.registry)
+
+    def _version(self, scope: Scope) -> tuple[int, bytes, bytes]:
+        return _json(200, {"version": __version__})
+
+
+async def _refuse(exchange: Exchange, refusal: Refusal, client: Client) -> None:
+    exchange.outcome, exchange.status = refusal.outcome, refusal.status
+    try:
+        await send_refusal(client, refusal, exchange.kind, exchange.answer_headers())
+    except ClientGone:
+        exchange.outcome = Outcome.CLIENT_CANCELLED
+
+
+def _json(status: int, body: dict[str, Any]) -> tuple[int, bytes, bytes]:
+    return status, b"application/json", json.dumps(body).encode()

@@ -1,0 +1,46 @@
+"""So many per minute, smoothly: the generic cell rate algorithm.
+
+GCRA (ITU-T I.371, annex A, the virtual scheduling form): each unit takes 60 / limit seconds
+of a schedule, and what would run more than `WINDOW_S` ahead of the clock does not conform.
+So at most one minute's worth comes at once, and never more than two in any minute. One number
+of state, no window to sweep, and what was taken too much is given back by subtraction.
+"""
+
+WINDOW_S = 60.0
+
+
+class RateLimit:
+    """`limit` units per minute. Times are seconds of one clock."""
+
+    __slots__ = ("_free_at", "limit")
+
+    def __init__(self, limit: int) -> None:
+        """Raises ValueError for a limit below 1."""
+        if limit < 1:
+            raise ValueError(f"a rate limit is {limit}, but must be at least 1 per minute")
+        self.limit = limit
+        self._free_at = 0.0
+
+    def wait_s(self, num_units: int, now: float) -> float:
+        """Seconds until `num_units` conform; 0 if they do now, infinity if they never will."""
+        if num_units > self.limit:
+            return float("inf")
+        ahead = max(self._free_at, now) + num_units * WINDOW_S / self.limit
+        return max(0.0, ahead - now - WINDOW_S)
+
+    def take(self, num_units: int, now: float) -> None:
+        """Count `num_units`, whether they conform or not."""
+        self._free_at = max(self._free_at, now) + num_units * WINDOW_S / self.limit
+
+    def give_back(self, num_units: int) -> None:
+        """Undo `take` for units that were not used; a negative number takes more."""
+        self._free_at -= num_units * WINDOW_S / self.limit
+
+    def remaining(self, now: float) -> int:
+        """Units that conform right now."""
+        ahead = max(0.0, self._free_at - now)
+        return int((WINDOW_S - ahead) * self.limit / WINDOW_S + 1e-9)
+
+    def reset_s(self, now: float) -> float:
+        """Seconds until nothing of what was taken counts any more."""
+        return max(0.0, self._free_at - now)
