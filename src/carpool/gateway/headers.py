@@ -36,13 +36,7 @@ _NOT_UPSTREAM = _HOP_BY_HOP | {
     b"x-priority",
 }
 _NOT_UPSTREAM_PREFIXES = (b"x-forwarded-", b"x-gateway-", b"x-carpool-")
-_NOT_DOWNSTREAM = _HOP_BY_HOP | {
-    b"content-length",
-    b"server",
-    b"date",
-    b"x-carpool-model",
-    b"x-request-id",  # the gateway's own stands for the request
-}
+_NOT_DOWNSTREAM = _HOP_BY_HOP | {b"content-length", b"server", b"date", b"x-carpool-model"}
 _STREAM_ONLY = {b"cache-control", b"x-accel-buffering"}
 
 
