@@ -42,6 +42,8 @@ async def http_server(
             log_config=None,
             lifespan="off",
             server_header=False,
+            # Nobody in front is believed about who asks: a header says nothing.
+            proxy_headers=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=LAST_BYTES_S,
             ssl_certfile=tls_cert,
