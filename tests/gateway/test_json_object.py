@@ -25,7 +25,7 @@ def test_a_changed_field_leaves_every_other_byte_alone():
 
 def test_a_missing_field_is_added_in_front():
     assert JsonObject.parse(b'{"a": 1}').changed({"b": {"c": True}}) == b'{"b":{"c":true},"a": 1}'
-    assert JsonObject.parse(b" { } ").changed({"b": 1}) == b' {"b":1} '
+    assert JsonObject.parse(b" { } ").changed({"b": 1}) == b' {"b":1 } '
 
 
 def test_nothing_to_change_gives_the_same_bytes():

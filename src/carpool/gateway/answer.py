@@ -272,9 +272,14 @@ class Answer:
 
     def _client_headers(self, extra_headers: Iterable[tuple[bytes, bytes]]) -> Headers:
         """The engine's, but for those that the gateway has something of its own to say in."""
-        extra = [(b"x-carpool-model", self._real_model.encode()), *extra_headers]
+        extra = [(b"x-carpool-model", _in_header(self._real_model)), *extra_headers]
         if self.body is not None:
             extra.append((b"content-length", b"%d" % len(self.body)))
         replaced = {name for name, _ in extra}
         headers = downstream_headers(self.headers, is_stream=self.is_stream)
         return [header for header in headers if header[0] not in replaced] + extra
+
+
+@lru_cache(maxsize=256)
+def _in_header(model: str) -> bytes:
+    return quote(model, safe=_PLAIN).encode()

@@ -5,8 +5,7 @@ for as long as work is done for them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,11 +21,10 @@ class Client:
     """Made once the request's body has been read; watches the client while its `with` lasts."""
 
     __slots__ = (
-        "_has_interrupted",
-        "_interruptible",
         "_receive",
         "_send",
         "_watcher",
+        "interruption",
         "is_finished",
         "is_gone",
         "is_started",
@@ -39,8 +37,7 @@ class Client:
         self._receive = receive
         self._send = send
         self._watcher: asyncio.Task[None] | None = None
-        self._interruptible: asyncio.Task[Any] | None = None
-        self._has_interrupted = False
+        self.interruption: Interruption | None = None
 
     def __enter__(self) -> Self:
         self._watcher = asyncio.get_running_loop().create_task(self._watch())
@@ -55,29 +52,12 @@ class Client:
         if self._watcher is not None:
             self._watcher.cancel()
 
-    @contextmanager
-    def interrupting(self) -> Iterator[None]:
+    def interrupting(self) -> "Interruption":
         """What is awaited in here is cancelled when the client goes, and ClientGone is raised.
 
         Not to be nested. A cancellation from elsewhere stays one.
         """
-        if self.is_gone:
-            raise ClientGone
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a client can only interrupt a task")
-        num_cancels = task.cancelling()
-        self._interruptible, self._has_interrupted = task, False
-        try:
-            yield
-        except BaseException as error:
-            if self._has_interrupted:
-                is_ours = task.uncancel() <= num_cancels
-                if is_ours and isinstance(error, asyncio.CancelledError):
-                    raise ClientGone from None
-            raise
-        finally:
-            self._interruptible = None
+        return Interruption(self)
 
     async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Sends status and headers. Raises ClientGone, as `write` and `finish` may."""
@@ -107,6 +87,42 @@ class Client:
         if self.is_finished:
             return
         self.is_gone = True
-        if self._interruptible is not None:
-            self._has_interrupted = True
-            self._interruptible.cancel()
+        if self.interruption is not None:
+            self.interruption.interrupt()
+
+
+class Interruption:
+    """The context that `Client.interrupting` gives."""
+
+    __slots__ = ("_client", "_has_interrupted", "_num_cancels", "_task")
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._has_interrupted = False
+
+    def __enter__(self) -> None:
+        if self._client.is_gone:
+            raise ClientGone
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a client can only interrupt a task")
+        self._task = task
+        self._num_cancels = task.cancelling()
+        self._client.interruption = self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._client.interruption = None
+        if not self._has_interrupted:
+            return
+        is_ours = self._task.uncancel() <= self._num_cancels
+        if is_ours and isinstance(error, asyncio.CancelledError):
+            raise ClientGone from None
+
+    def interrupt(self) -> None:
+        self._has_interrupted = True
+        self._task.cancel()

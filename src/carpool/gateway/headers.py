@@ -44,7 +44,7 @@ def upstream_headers(headers: Iterable[tuple[bytes, bytes]], key: str | None) ->
     """What goes to the engine of a request's headers (names in lower case), with the key that
     the engine wants, if any, in the places where the APIs look for it."""
     headers = list(headers)
-    dropped = _NOT_UPSTREAM | _named_by_connection(headers)
+    dropped = _with_named(_NOT_UPSTREAM, headers)
     kept = [
         header
         for header in headers
@@ -62,7 +62,7 @@ def downstream_headers(headers: Iterable[tuple[bytes, bytes]], *, is_stream: boo
     A stream is marked so that no proxy on the way holds it back or keeps it.
     """
     headers = list(headers)
-    dropped = _NOT_DOWNSTREAM | _named_by_connection(headers)
+    dropped = _with_named(_NOT_DOWNSTREAM, headers)
     if not is_stream:
         return [header for header in headers if header[0] not in dropped]
     dropped |= _STREAM_ONLY
@@ -75,8 +75,9 @@ def first_value(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes:
     return next((value for each, value in headers if each == name), b"")
 
 
-def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+def _with_named(names: frozenset[bytes], headers: Headers) -> frozenset[bytes]:
+    """`names` with those that a Connection header says are of this hop only."""
     named = [value for name, value in headers if name == b"connection"]
     if not named:
-        return frozenset()
-    return frozenset(token.strip().lower() for value in named for token in value.split(b","))
+        return names
+    return names.union(token.strip().lower() for value in named for token in value.split(b","))

@@ -17,7 +17,8 @@ _space: _Matcher = re.compile(r"[ \t\n\r]*").match
 _opening: _Matcher = re.compile(r"[ \t\n\r]*\{[ \t\n\r]*").match
 _colon: _Matcher = re.compile(r"[ \t\n\r]*:[ \t\n\r]*").match
 _comma: _Matcher = re.compile(r",[ \t\n\r]*").match
-_decode = json.JSONDecoder().raw_decode
+# What `raw_decode` calls; it raises StopIteration where no value begins.
+_decode = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _dumps = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -56,6 +57,9 @@ class JsonObject:
             fields, members = _read(text)
         except UnicodeDecodeError:
             raise JsonObjectError("the body is not UTF-8; send JSON in UTF-8") from None
+        except StopIteration as error:
+            where = f"at character {error.value}"
+            raise JsonObjectError(f"the body is not valid JSON: no value {where}") from None
         except json.JSONDecodeError as error:
             raise JsonObjectError(f"the body is not valid JSON: {error}") from None
         except ValueError:
