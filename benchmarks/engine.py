@@ -243,6 +243,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--levels", default="1,4,16,32")
+    parser.add_argument("--no-peers", action="store_true", help="Carpool's own figures alone.")
     options = parser.parse_args(arguments)
     levels = [int(level) for level in options.levels.split(",")]
     console = Console(stderr=True, highlight=False)
@@ -273,9 +274,10 @@ def main(arguments: Sequence[str]) -> None:
         result["peak_rss_mib"] = server.peak_rss_bytes / 2**20
         result["allowed_rss_mib"] = allowed / 2**20
         weights_path = Path(server.facts["weights_path"])
-    console.print("OpenVINO GenAI in process ...")
-    found["openvino_genai"] = genai_levels(model.folder, options.threads, work)
-    if peers.has_llama_server() and model.source_sha256:
+    if not options.no_peers:
+        console.print("OpenVINO GenAI in process ...")
+        found["openvino_genai"] = genai_levels(model.folder, options.threads, work)
+    if not options.no_peers and peers.has_llama_server() and model.source_sha256:
         console.print("llama-server over HTTP ...")
         with peers.llama_server(cache.blob(model.source_sha256), options.threads) as server:
             streams(server, load.prompts([PROMPT_LEN] * 4))
