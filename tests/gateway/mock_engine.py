@@ -29,7 +29,8 @@ class Reply:
 
     `pieces` are written one by one (`piece_delay` apart), framed as "chunked", by "length" or
     ended by "close". `cut_after`: the connection is aborted after so many pieces. `stall_after`:
-    then nothing more comes. `raw` replaces everything, head and all, and ends the connection.
+    then nothing more comes, or not before `released` is set, from whatever thread. `raw` replaces
+    everything, head and all, and ends the connection.
     """
 
     status: int = 200
@@ -41,6 +42,7 @@ class Reply:
     piece_delay: float = 0.0
     cut_after: int | None = None
     stall_after: int | None = None
+    released: threading.Event | None = None
     is_kept_alive: bool = True
     raw: bytes | None = None
 
@@ -80,8 +82,10 @@ class MockEngine:
         self.closes: list[SeenClose] = []
         self.num_connections = 0
         self.num_replying = 0
+        self.most_posts = 0  # that were being answered at once
         self.uds = uds
         self.port = port
+        self._num_posts = 0
         self._server: asyncio.AbstractServer | None = None
         self._open: set[_Connection] = set()
         self._changed = asyncio.Event()
@@ -127,14 +131,30 @@ class MockEngine:
     def reply_to(self, request: SeenRequest) -> Reply:
         self.requests.append(request)
         self.changed()
-        if isinstance(self.script, Reply):
-            return self.script
-        if isinstance(self.script, list):
-            return self.script.pop(0) if len(self.script) > 1 else self.script[0]
-        return self.script(request)
+        return reply_of(self.script, request)
+
+    @contextlib.contextmanager
+    def replying(self, request: SeenRequest) -> Iterator[None]:
+        is_post = request.method == "POST"
+        self.num_replying += 1
+        self._num_posts += is_post
+        self.most_posts = max(self.most_posts, self._num_posts)
+        try:
+            yield
+        finally:
+            self.num_replying -= 1
+            self._num_posts -= is_post
 
     def changed(self) -> None:
         self._changed.set()
+
+
+def reply_of(script: Script, request: SeenRequest) -> Reply:
+    if isinstance(script, Reply):
+        return script
+    if isinstance(script, list):
+        return script.pop(0) if len(script) > 1 else script[0]
+    return script(request)
 
 
 class _Connection(asyncio.Protocol):
@@ -193,13 +213,10 @@ class _Connection(asyncio.Protocol):
         self._task = asyncio.get_running_loop().create_task(self._serve(request))
 
     async def _serve(self, request: SeenRequest) -> None:
-        self._engine.num_replying += 1
-        try:
+        with self._engine.replying(request):
             reply = self._engine.reply_to(request)
             self._num_pieces = 0
             await self._write(reply)
-        finally:
-            self._engine.num_replying -= 1
         self._num_pieces = None
         self._task = None
         if reply.framing == "close" or not reply.is_kept_alive or reply.raw is not None:
@@ -241,7 +258,8 @@ class _Connection(asyncio.Protocol):
 
     async def _fault(self, reply: Reply, number: int) -> None:
         if reply.stall_after == number:
-            await asyncio.Event().wait()
+            while reply.released is None or not reply.released.is_set():
+                await asyncio.sleep(0.002)
         if reply.cut_after == number:
             self._has_aborted = True
             self._transport.close()  # what was written still arrives

@@ -21,6 +21,7 @@ class Client:
     """Made once the request's body has been read; watches the client while its `with` lasts."""
 
     __slots__ = (
+        "_end",
         "_receive",
         "_send",
         "_watcher",
@@ -34,6 +35,7 @@ class Client:
         self.is_started = False  # status and headers are sent
         self.is_finished = False
         self.is_gone = False
+        self._end: Exception | None = None
         self._receive = receive
         self._send = send
         self._watcher: asyncio.Task[None] | None = None
@@ -59,6 +61,17 @@ class Client:
         """
         return Interruption(self)
 
+    def interrupt(self, error: Exception) -> None:
+        """Cancel what is awaited in `interrupting`, now or later, and raise `error` there."""
+        self._end = self._end or error
+        if self.interruption is not None:
+            self.interruption.interrupt()
+
+    @property
+    def end(self) -> Exception | None:
+        """Why nothing more is to be done for this client."""
+        return self._end
+
     async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Sends status and headers. Raises ClientGone, as `write` and `finish` may."""
         self.is_started = True
@@ -78,7 +91,7 @@ class Client:
         try:
             await self._send(message)
         except OSError:
-            self.is_gone = True
+            self._go()
             raise ClientGone from None
 
     async def _watch(self) -> None:
@@ -86,9 +99,11 @@ class Client:
             pass
         if self.is_finished:
             return
+        self._go()
+
+    def _go(self) -> None:
         self.is_gone = True
-        if self.interruption is not None:
-            self.interruption.interrupt()
+        self.interrupt(ClientGone())
 
 
 class Interruption:
@@ -101,8 +116,8 @@ class Interruption:
         self._has_interrupted = False
 
     def __enter__(self) -> None:
-        if self._client.is_gone:
-            raise ClientGone
+        if self._client.end is not None:
+            raise self._client.end
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a client can only interrupt a task")
@@ -120,8 +135,8 @@ class Interruption:
         if not self._has_interrupted:
             return
         is_ours = self._task.uncancel() <= self._num_cancels
-        if is_ours and isinstance(error, asyncio.CancelledError):
-            raise ClientGone from None
+        if is_ours and isinstance(error, asyncio.CancelledError) and self._client.end is not None:
+            raise self._client.end from None
 
     def interrupt(self) -> None:
         self._has_interrupted = True

@@ -16,9 +16,9 @@ from typing import Any
 from carpool.gateway.admission import Ticket
 from carpool.gateway.answer import Answer, Forwarded
 from carpool.gateway.api_kind import ApiKind
-from carpool.gateway.client import Client
+from carpool.gateway.client import Client, ClientGone
 from carpool.gateway.error_events import error_event
-from carpool.gateway.forward import ModelRequest, Target, ask
+from carpool.gateway.forward import ModelRequest, Target, ask, left_before_answer
 from carpool.gateway.gate import Seat
 from carpool.gateway.json_object import JsonObject
 from carpool.gateway.key_ring import Caller
@@ -49,9 +49,10 @@ OUTCOMES = {
     How.STOPPED: Outcome.KEY_REVOKED,
 }
 _RETRY_DOWN_S = 2
+_REVOKED = "the key of this request was revoked"
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Exchange:
     """A request, and what becomes of it: filled in as it goes along."""
 
@@ -70,6 +71,8 @@ class Exchange:
     queue_s: float = 0.0
     position: int = 0
     replica: Replica | None = None
+    answer: Answer | None = None
+    """While it is on its way to the client."""
     first_byte_at: float | None = None
     forwarded: Forwarded | None = None
     outcome: Outcome = Outcome.INTERNAL_ERROR
@@ -83,6 +86,15 @@ class Exchange:
     @property
     def is_stream(self) -> bool:
         return self.fields.get("stream") is True
+
+    def take(self, forwarded: Forwarded) -> None:
+        """How it went at the engine."""
+        self.forwarded = forwarded
+        self.first_byte_at = forwarded.first_byte_at
+        self.status = forwarded.status
+        self.outcome = OUTCOMES[forwarded.how]
+        if forwarded.how is How.COMPLETED and forwarded.status >= 400:
+            self.outcome = Outcome.BAD_REQUEST
 
     def answer_headers(self) -> list[tuple[bytes, bytes]]:
         return [
@@ -100,15 +112,30 @@ class Exchanges:
         self._ledger = ledger
         self._metrics = metrics
         self._expected = ExpectedOutput()
-        self._answers: defaultdict[str, set[Answer]] = defaultdict(set)
+        self._running: defaultdict[str, dict[Exchange, Client]] = defaultdict(dict)
 
     def stop_key(self, key_id: str) -> None:
-        """End the running answers of a key that was revoked: streams get an error event."""
-        for answer in list(self._answers.get(key_id, ())):
-            answer.stop("the key of this request was revoked")
+        """End the requests of a key that was revoked, wherever they are: a stream that has begun
+        gets an error event, everything else the refusal."""
+        for exchange, client in list(self._running.get(key_id, {}).items()):
+            if exchange.answer is not None:
+                exchange.answer.stop(_REVOKED)
+            else:
+                client.interrupt(Refusal(Outcome.KEY_REVOKED, _REVOKED))
 
     async def serve(self, exchange: Exchange, meter: KeyMeter | None, client: Client) -> None:
         """Answer `client`. Raises Refusal while nothing has been sent to it, and ClientGone."""
+        key_id = exchange.caller.key.key_id
+        running = self._running[key_id]
+        running[exchange] = client
+        try:
+            await self._serve(exchange, meter, client)
+        finally:
+            del running[exchange]
+            if not running:
+                self._running.pop(key_id, None)
+
+    async def _serve(self, exchange: Exchange, meter: KeyMeter | None, client: Client) -> None:
         limits = exchange.caller.key.limits
         model, person_id = exchange.model, exchange.caller.person.person_id
         num_prompt = model.bytes_per_token.prompt_tokens(len(exchange.body.raw))
@@ -152,11 +179,11 @@ class Exchanges:
         loop = asyncio.get_running_loop()
         entered = loop.time()
         if not seat.is_granted:
-            beats = exchange.is_stream and b"x-carpool-heartbeat" in exchange.headers
+            beat_s = _heartbeat_s(exchange)
             while True:
                 with client.interrupting():
                     try:
-                        async with asyncio.timeout(HEARTBEAT_S if beats else None):
+                        async with asyncio.timeout(beat_s):
                             await seat.wait()
                         break
                     except TimeoutError:
@@ -186,31 +213,20 @@ class Exchanges:
             try:
                 with client.interrupting():
                     answer = await ask(request, target)
+                exchange.answer = answer
+                forwarded = await answer.relay(client, exchange.answer_headers())
             except UpstreamError as error:
                 replica.breaker.failed(asyncio.get_running_loop().time())
                 raise _refusal_of(error) from error
+            except ClientGone:
+                forwarded = left_before_answer(request, target)
             except BaseException:
                 replica.breaker.abandoned()
                 raise
-            forwarded = await self._relay(exchange, answer, client)
+            finally:
+                exchange.answer = None
             _judge(replica, forwarded, asyncio.get_running_loop().time())
-        return forwarded
-
-    async def _relay(self, exchange: Exchange, answer: Answer, client: Client) -> Forwarded:
-        answers = self._answers[exchange.caller.key.key_id]
-        answers.add(answer)
-        try:
-            forwarded = await answer.relay(client, exchange.answer_headers())
-        finally:
-            answers.discard(answer)
-            if not answers:
-                self._answers.pop(exchange.caller.key.key_id, None)
-        exchange.forwarded = forwarded
-        exchange.first_byte_at = forwarded.first_byte_at
-        exchange.status = forwarded.status
-        exchange.outcome = OUTCOMES[forwarded.how]
-        if forwarded.how is How.COMPLETED and forwarded.status >= 400:
-            exchange.outcome = Outcome.BAD_REQUEST
+        exchange.take(forwarded)
         return forwarded
 
     def book(self, exchange: Exchange) -> None:
@@ -262,12 +278,23 @@ def _reserved(
         yield None
         return
     now = asyncio.get_running_loop().time()
-    reservation = meter.reserve(num_tokens, now, datetime.now(UTC))
-    exchange.rate_headers = meter.headers(now)
+    try:
+        reservation = meter.reserve(num_tokens, now, datetime.now(UTC))
+    finally:
+        exchange.rate_headers = meter.headers(now)
     try:
         yield reservation
     finally:
         reservation.cancel()
+
+
+def _heartbeat_s(exchange: Exchange) -> float | None:
+    """Seconds between signs of life, for a stream that asked for them by a header
+    (`x-carpool-heartbeat: 5`, or anything for the default)."""
+    wanted = exchange.headers.get(b"x-carpool-heartbeat")
+    if wanted is None or not exchange.is_stream:
+        return None
+    return min(60.0, max(1.0, float(wanted))) if wanted.isdigit() else HEARTBEAT_S
 
 
 async def _heartbeat(exchange: Exchange, client: Client) -> None:

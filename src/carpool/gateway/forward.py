@@ -113,12 +113,17 @@ async def forward(
         with client.interrupting():
             answer = await ask(request, target)
     except ClientGone:
-        return Forwarded(
-            status=499,
-            usage=Usage(request.prompt_estimate, 0, 0, "estimated"),
-            first_byte_at=None,
-            ended_at=asyncio.get_running_loop().time(),
-            how=How.CLIENT_CANCELLED,
-            model=target.model or request.model,
-        )
+        return left_before_answer(request, target)
     return await answer.relay(client, extra_headers)
+
+
+def left_before_answer(request: ModelRequest, target: Target) -> Forwarded:
+    """The client went before the engine answered: it had the prompt to work on."""
+    return Forwarded(
+        status=499,
+        usage=Usage(request.prompt_estimate, 0, 0, "estimated"),
+        first_byte_at=None,
+        ended_at=asyncio.get_running_loop().time(),
+        how=How.CLIENT_CANCELLED,
+        model=target.model or request.model,
+    )

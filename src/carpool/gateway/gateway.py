@@ -76,7 +76,7 @@ class Gateway:
             backend.name,
             Upstream(backend.address),
             CircuitBreaker(),
-            model=backend.model,
+            model=backend.model or name,
             api_key=backend.api_key,
             has_stream_usage=backend.quirks.has_stream_usage,
         )
@@ -139,7 +139,7 @@ class Gateway:
         backend, admission = self._supervisor.backend, self.model.gate.admission
         is_ready = status.state is BackendState.READY
         self._replica.is_ready = is_ready
-        self._replica.model = backend.model
+        self._replica.model = backend.model or self.model.name
         admission.is_paused = not is_ready
         if status.capacity is not None:
             admission.capacity = status.capacity
