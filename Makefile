@@ -2,6 +2,8 @@
 
 MODEL ?= smollm2-135m
 ARGS ?=
+VLLM ?=
+VLLM_MODEL ?=
 SHELL := /bin/sh
 BIN := .venv/bin
 
@@ -14,12 +16,13 @@ unexport PYTHONPATH
 PYTHON ?=
 NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help serve test lint bench-engine lab lock clean install-lab install-dev install-bench venv
+.PHONY: help serve test lint bench-engine lab lock clean test-vllm install-lab install-dev install-bench venv
 
 help:
 	@echo 'make serve         install what is needed, fetch the demo model, serve it'
 	@echo '                   (MODEL=name or path, ARGS="--port 8080 ...")'
 	@echo 'make test          run all tests that need no other service (ARGS="-k name")'
+	@echo 'make test-vllm     test against a real vLLM (VLLM=its executable, VLLM_MODEL=a model)'
 	@echo 'make lint          ruff, mypy, import contracts'
 	@echo 'make bench-engine  measure the engine against its peers on this machine'
 	@echo 'make lab           show what batching is worth on this machine'
@@ -31,6 +34,12 @@ serve: install-lab
 
 test: install-dev
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-vllm: install-dev
+	@if [ -z "$(VLLM)" ] || [ -z "$(VLLM_MODEL)" ]; then \
+		echo 'carpool: give VLLM=path/to/vllm VLLM_MODEL=folder-or-name' >&2; exit 2; fi
+	@CARPOOL_TEST_VLLM="$(VLLM)" CARPOOL_TEST_VLLM_MODEL="$(VLLM_MODEL)" \
+		$(BIN)/python -m pytest tests/backends/test_real_vllm.py $(ARGS)
 
 lint: install-dev
 	@$(BIN)/ruff check .

@@ -48,6 +48,14 @@ def test_the_older_form_of_the_log_is_read():
     assert parse_log_line(line) == CapacityFacts(kv_tokens=2042016)
 
 
+def test_the_log_of_the_build_for_cpus_is_read():
+    line = (
+        "(EngineCore pid=20013) INFO 11-29 17:05:22 [kv_cache_utils.py:2327] CPU KV cache size: "
+        "46,592 tokens, Maximum concurrency for 2,048 tokens per request: 22.75x"
+    )
+    assert parse_log_line(line) == CapacityFacts(kv_tokens=46592)
+
+
 def test_figures_of_requests_are_not_taken_for_it():
     line = (
         "INFO 03-05 18:47:03 loggers.py:78] Avg prompt throughput: 926.3 tokens/s, "

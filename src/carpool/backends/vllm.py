@@ -48,7 +48,7 @@ def launch_vllm(
     its arguments."""
     address, api_key = local_address(), new_api_key()
     argv = [executable, "serve", model, "--host", address.host, "--port", str(address.port)]
-    argv += ["--max-num-seqs", str(max_num_seqs)]
+    argv += ["--max-num-seqs", str(max_num_seqs), "--disable-uvicorn-access-log"]
     if max_model_len is not None:
         argv += ["--max-model-len", str(max_model_len)]
     env = {"VLLM_API_KEY": api_key, "VLLM_NO_USAGE_STATS": "1"}
