@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from carpool.store.key import Key, KeyLimits
+from carpool.store.lane import Lane
+
 
 class FakeClient:
     """The two callables of ASGI; `go` closes the connection, `is_slow` stops taking bytes."""
@@ -60,3 +63,25 @@ def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
 @pytest.fixture
 def new_client() -> Callable[[], FakeClient]:
     return FakeClient
+
+
+@pytest.fixture
+def make_key() -> Callable[..., Key]:
+    """A key of Ana's; limits by name, and `key` fields as a dict."""
+
+    def make(key: dict[str, Any] | None = None, **limits: int) -> Key:
+        fields: dict[str, Any] = {
+            "key_id": "anakey",
+            "secret_sha256": b"",
+            "person_id": "ana",
+            "name": "laptop",
+            "models": None,
+            "lane": Lane.INTERACTIVE,
+            "is_private": False,
+            "created_at": 0.0,
+            "expires_at": None,
+            "revoked_at": None,
+        }
+        return Key(limits=KeyLimits(**limits), **fields | (key or {}))
+
+    return make

@@ -134,7 +134,7 @@ class GatewayApp:
             return
         with Client(receive, send) as client:
             try:
-                meter = self._meters.of(exchange.caller.key)
+                meter = await self._meters.of(exchange.caller.key, exchange.arrived_at)
                 await self._exchanges.serve(exchange, meter, client)
             except Refusal as refusal:
                 await _refuse(exchange, refusal, client)

@@ -5,89 +5,73 @@ an estimate of its tokens when it comes, so that a burst cannot pass on one chec
 what it used when it ends.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.rate_limit import RateLimit
-from carpool.gateway.refusal import Refusal
-from carpool.store.key import Key, KeyLimits
+from carpool.gateway.refusal import Refusal, whole_seconds
+from carpool.store.key import KeyLimits
 
 
 @dataclass(slots=True)
 class TokenBudget:
-    """Tokens of one calendar day or month (UTC). `period` is its first instant."""
+    """Tokens of the calendar day or month (UTC) that began at `begin`. `limit` None: as many
+    as one likes, and they are counted all the same."""
 
     name: str
-    limit: int
-    period: datetime
+    begin: datetime
     used: int = 0
+    limit: int | None = None
 
-    def roll(self, now: datetime) -> None:
+    @property
+    def end(self) -> datetime:
+        if self.name == "daily":
+            return self.begin + timedelta(days=1)
+        return (self.begin + timedelta(days=32)).replace(day=1)
+
+    def roll(self, utc: datetime) -> None:
         """Begin anew when the period is over."""
-        begin = _begin(self.name, now)
-        if begin != self.period:
-            self.period, self.used = begin, 0
+        if utc >= self.end:
+            self.begin, self.used = _begin(self.name, utc), 0
 
-    def seconds_left(self, now: datetime) -> float:
-        return (_next(self.name, self.period) - now).total_seconds()
+    def has_room(self, num_tokens: int) -> bool:
+        return self.limit is None or self.used + num_tokens <= self.limit
 
 
 class KeyMeter:
     """What one key has used. `now` is monotonic seconds, `utc` the wall clock."""
 
-    def __init__(self, key: Key, utc: datetime, *, daily_used: int = 0, monthly_used: int = 0):
-        self._requests: RateLimit | None = None
-        self._tokens: RateLimit | None = None
-        self._budgets: list[TokenBudget] = []
-        self._used = {"daily": daily_used, "monthly": monthly_used}
-        self._limits = KeyLimits()
-        self.set_limits(key.limits, utc)
+    def __init__(
+        self, limits: KeyLimits, utc: datetime, *, daily_used: int = 0, monthly_used: int = 0
+    ) -> None:
+        self.limits = limits
+        self._requests = None if limits.rpm is None else RateLimit(limits.rpm)
+        self._tokens = None if limits.tpm is None else RateLimit(limits.tpm)
+        self._budgets = (
+            TokenBudget("daily", _begin("daily", utc), daily_used, limits.daily_tokens),
+            TokenBudget("monthly", _begin("monthly", utc), monthly_used, limits.monthly_tokens),
+        )
 
-    def set_limits(self, limits: KeyLimits, utc: datetime) -> None:
-        """Take changed limits; what was used stays used."""
-        if self._requests is None or self._limits.rpm != limits.rpm:
-            self._requests = RateLimit(limits.rpm) if limits.rpm else None
-        if self._tokens is None or self._limits.tpm != limits.tpm:
-            self._tokens = RateLimit(limits.tpm) if limits.tpm else None
-        used = self._used | {budget.name: budget.used for budget in self._budgets}
-        wanted = (("daily", limits.daily_tokens), ("monthly", limits.monthly_tokens))
-        self._budgets = [
-            TokenBudget(name, limit, _begin(name, utc), used[name])
-            for name, limit in wanted
-            if limit
-        ]
-        self._limits = limits
+    def change(self, limits: KeyLimits, now: float) -> None:
+        """Other limits from now on; what was used stays used."""
+        self._requests = _changed(self._requests, limits.rpm, now)
+        self._tokens = _changed(self._tokens, limits.tpm, now)
+        daily, monthly = self._budgets
+        daily.limit, monthly.limit = limits.daily_tokens, limits.monthly_tokens
+        self.limits = limits
 
     def reserve(self, num_tokens: int, now: float, utc: datetime) -> "TokenReservation":
         """Take one request and `num_tokens` tokens. Raises Refusal, and then takes nothing."""
-        if self._requests is not None and (wait := self._requests.wait_s(1, now)) > 0:
-            raise _rate_refusal(Outcome.REQUESTS_PER_MINUTE, "rpm", self._requests, 1, wait, now)
-        if self._tokens is not None and (wait := self._tokens.wait_s(num_tokens, now)) > 0:
-            raise _rate_refusal(
-                Outcome.TOKENS_PER_MINUTE, "tpm", self._tokens, num_tokens, wait, now
-            )
-        for budget in self._budgets:
-            budget.roll(utc)
-            if budget.used + num_tokens > budget.limit:
-                raise _budget_refusal(budget, num_tokens, utc)
+        self._check(num_tokens, now, utc)
         if self._requests is not None:
             self._requests.take(1, now)
         if self._tokens is not None:
             self._tokens.take(num_tokens, now)
         for budget in self._budgets:
             budget.used += num_tokens
-        return TokenReservation(self, num_tokens)
-
-    def give_back(self, num_tokens: int, *, is_unserved: bool) -> None:
-        """`num_tokens` of a reservation were not used (negative: more were). A request that was
-        not served at all gives back its place in the minute, too."""
-        if is_unserved and self._requests is not None:
-            self._requests.give_back(1)
-        if self._tokens is not None:
-            self._tokens.give_back(num_tokens)
-        for budget in self._budgets:
-            budget.used = max(0, budget.used - num_tokens)
+        return TokenReservation(num_tokens, self._requests, self._tokens, self._budgets)
 
     def headers(self, now: float) -> list[tuple[bytes, bytes]]:
         """OpenAI's x-ratelimit headers for the limits there are."""
@@ -101,27 +85,56 @@ class KeyMeter:
                 ]
         return headers
 
+    def _check(self, num_tokens: int, now: float, utc: datetime) -> None:
+        if self._requests is not None and (wait := self._requests.wait_s(1, now)) > 0:
+            raise _rate_refusal(Outcome.REQUESTS_PER_MINUTE, "rpm", self._requests, 1, wait, now)
+        if self._tokens is not None and (wait := self._tokens.wait_s(num_tokens, now)) > 0:
+            raise _rate_refusal(
+                Outcome.TOKENS_PER_MINUTE, "tpm", self._tokens, num_tokens, wait, now
+            )
+        for budget in self._budgets:
+            budget.roll(utc)
+            if not budget.has_room(num_tokens):
+                raise _budget_refusal(budget, num_tokens, utc)
+
 
 class TokenReservation:
-    """Tokens taken for one request; settled exactly once, and again is nothing."""
+    """What was taken for one request, and from what: a limit that came later has nothing to
+    give back. Settled or cancelled exactly once; again is nothing."""
 
-    __slots__ = ("_meter", "_num_tokens")
+    __slots__ = ("_budgets", "_is_open", "_num_tokens", "_requests", "_tokens")
 
-    def __init__(self, meter: KeyMeter, num_tokens: int) -> None:
-        self._meter: KeyMeter | None = meter
+    def __init__(
+        self,
+        num_tokens: int,
+        requests: RateLimit | None,
+        tokens: RateLimit | None,
+        budgets: Iterable[TokenBudget],
+    ) -> None:
         self._num_tokens = num_tokens
+        self._requests = requests
+        self._tokens = tokens
+        self._budgets = [(budget, budget.begin) for budget in budgets]
+        self._is_open = True
 
     def settle(self, num_used: int) -> None:
-        """The request was served, and used `num_used` tokens."""
-        if self._meter is not None:
-            self._meter.give_back(self._num_tokens - num_used, is_unserved=False)
-            self._meter = None
+        """The request was served and used `num_used` tokens, more or less than was taken. They
+        count for the day on which they were taken."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        num_left = self._num_tokens - num_used
+        if self._tokens is not None:
+            self._tokens.give_back(num_left)
+        for budget, begin in self._budgets:
+            if budget.begin == begin:
+                budget.used -= num_left
 
     def cancel(self) -> None:
         """The request was not served, and costs nothing."""
-        if self._meter is not None:
-            self._meter.give_back(self._num_tokens, is_unserved=True)
-            self._meter = None
+        if self._is_open and self._requests is not None:
+            self._requests.give_back(1)
+        self.settle(0)
 
 
 def _rate_refusal(
@@ -141,7 +154,7 @@ def _rate_refusal(
         outcome,
         f"this key may use {limit.limit:,} {unit} per minute ({name}), "
         f"{limit.remaining(now):,} are left and this request needs {num_units:,}; "
-        f"try again in {max(1, round(wait))} s",
+        f"try again in {whole_seconds(wait)} s",
         limit=name,
         retry_after_s=wait,
     )
@@ -152,18 +165,21 @@ def _budget_refusal(budget: TokenBudget, num_tokens: int, utc: datetime) -> Refu
         Outcome.TOKEN_BUDGET,
         f"this key's {budget.name} budget is {budget.limit:,} tokens, {budget.used:,} are used and "
         f"this request needs about {num_tokens:,}; it begins anew at "
-        f"{_next(budget.name, budget.period):%Y-%m-%d %H:%M} UTC, or ask for a larger one",
+        f"{budget.end:%Y-%m-%d %H:%M} UTC, or ask for a larger one",
         limit=f"{budget.name}_tokens",
-        retry_after_s=budget.seconds_left(utc),
+        retry_after_s=(budget.end - utc).total_seconds(),
     )
+
+
+def _changed(rate: RateLimit | None, limit: int | None, now: float) -> RateLimit | None:
+    if limit is None:
+        return None
+    if rate is None:
+        return RateLimit(limit)
+    rate.change(limit, now)
+    return rate
 
 
 def _begin(name: str, moment: datetime) -> datetime:
     day = moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     return day if name == "daily" else day.replace(day=1)
-
-
-def _next(name: str, begin: datetime) -> datetime:
-    if name == "daily":
-        return begin + timedelta(days=1)
-    return (begin + timedelta(days=32)).replace(day=1)

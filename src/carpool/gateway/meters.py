@@ -1,5 +1,6 @@
 """What every key has used, as far as limits go: one meter a key, made when it is first seen."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -11,28 +12,31 @@ UsedTokens = Callable[[Key], tuple[int, int]]
 
 
 class Meters:
-    """`used_tokens` is asked once per key that has budgets, when its meter is made."""
+    """`used_tokens` is asked once per key, in a thread, when its meter is made."""
 
     def __init__(self, used_tokens: UsedTokens = lambda key: (0, 0)) -> None:
-        self._meters: dict[str, tuple[KeyLimits, KeyMeter]] = {}
+        self._meters: dict[str, KeyMeter] = {}
         self._used_tokens = used_tokens
 
-    def of(self, key: Key) -> KeyMeter | None:
-        """The key's meter; None for a key without such limits."""
-        found = self._meters.get(key.key_id)
-        if found is not None and found[0] is key.limits:
-            return found[1]
-        return self._renewed(key, found[1] if found else None)
-
-    def _renewed(self, key: Key, meter: KeyMeter | None) -> KeyMeter | None:
-        limits, utc = key.limits, datetime.now(UTC)
-        if meter is not None:
-            meter.set_limits(limits, utc)
-        elif limits.rpm or limits.tpm or limits.daily_tokens or limits.monthly_tokens:
-            has_budget = limits.daily_tokens or limits.monthly_tokens
-            daily, monthly = self._used_tokens(key) if has_budget else (0, 0)
-            meter = KeyMeter(key, utc, daily_used=daily, monthly_used=monthly)
-        else:
-            return None
-        self._meters[key.key_id] = (limits, meter)
+    async def of(self, key: Key, now: float) -> KeyMeter | None:
+        """The key's meter, with the limits that the key has now; None for a key that never had
+        any. `now` is monotonic seconds."""
+        meter = self._meters.get(key.key_id)
+        if meter is None:
+            if not _is_metered(key.limits):
+                return None
+            meter = await self._made(key)
+        if meter.limits is not key.limits:
+            meter.change(key.limits, now)
         return meter
+
+    async def _made(self, key: Key) -> KeyMeter:
+        daily, monthly = await asyncio.to_thread(self._used_tokens, key)
+        meter = KeyMeter(key.limits, datetime.now(UTC), daily_used=daily, monthly_used=monthly)
+        # Another request of the key may have been as early, and have taken from its meter.
+        return self._meters.setdefault(key.key_id, meter)
+
+
+def _is_metered(limits: KeyLimits) -> bool:
+    numbers = (limits.rpm, limits.tpm, limits.daily_tokens, limits.monthly_tokens)
+    return any(number is not None for number in numbers)

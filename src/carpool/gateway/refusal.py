@@ -16,6 +16,11 @@ _TYPES = {
 }
 
 
+def whole_seconds(seconds: float) -> int:
+    """As Retry-After takes them: rounded up, and at least 1."""
+    return max(1, math.ceil(seconds))
+
+
 class Refusal(Exception):
     """Raised by any part of the gateway before the first byte of an answer.
 
@@ -36,10 +41,9 @@ class Refusal(Exception):
         self.message = message
         self.limit = limit
         self.status = HTTP_STATUS[outcome]
+        self.retry_after_s: int | None = None
         if self.status in _RETRIED:
-            self.retry_after_s: int | None = max(1, math.ceil(retry_after_s or 1))
-        else:
-            self.retry_after_s = None
+            self.retry_after_s = whole_seconds(retry_after_s or 1)
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         headers = [(b"content-type", b"application/json")]
