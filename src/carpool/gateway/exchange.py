@@ -16,10 +16,12 @@ from typing import Any
 from carpool.gateway.admission import Ticket
 from carpool.gateway.answer import Answer, Forwarded
 from carpool.gateway.api_kind import ApiKind
+from carpool.gateway.circuit_breaker import Attempt
 from carpool.gateway.client import Client, ClientGone
 from carpool.gateway.error_events import error_event
 from carpool.gateway.forward import ModelRequest, Target, ask, left_before_answer
-from carpool.gateway.gate import Seat
+from carpool.gateway.gate import Gate, Seat
+from carpool.gateway.headers import first_value
 from carpool.gateway.json_object import JsonObject
 from carpool.gateway.key_ring import Caller
 from carpool.gateway.ledger import Ledger
@@ -27,7 +29,7 @@ from carpool.gateway.limits import KeyMeter, TokenReservation
 from carpool.gateway.metrics import GatewayMetrics
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.output_cap import clamped, output_cap
-from carpool.gateway.refusal import Refusal
+from carpool.gateway.refusal import RETRIED, Refusal, whole_seconds
 from carpool.gateway.routing import PREFIX_BYTES, Replica, choose_replica
 from carpool.gateway.served_model import ServedModel
 from carpool.gateway.token_estimate import ExpectedOutput
@@ -49,6 +51,8 @@ OUTCOMES = {
     How.STOPPED: Outcome.KEY_REVOKED,
 }
 _RETRY_DOWN_S = 2
+# Who goes first is decided here, and an engine would believe the client.
+_NOT_THE_CLIENTS = ("priority",)
 _REVOKED = "the key of this request was revoked"
 
 
@@ -165,13 +169,14 @@ class Exchanges:
                 model=exchange.asked_name,
                 prompt_estimate=num_prompt,
                 changes=changes,
+                removals=_NOT_THE_CLIENTS,
             )
             forwarded = await self._forward(exchange, request, client)
             usage = forwarded.usage
             seat.used(usage.prompt_tokens, usage.output_tokens)
             if reservation is not None:
                 reservation.settle(usage.prompt_tokens + usage.output_tokens)
-            if usage.source == "reported":
+            if usage.source == "reported" and forwarded.status < 400:
                 model.bytes_per_token.learn(len(exchange.body.raw), usage.prompt_tokens)
                 self._expected.learn(person_id, usage.output_tokens)
 
@@ -209,23 +214,21 @@ class Exchanges:
             timeouts=exchange.model.timeouts,
             has_stream_usage=replica.has_stream_usage,
         )
-        with replica.loaded(now):
+        with replica.loaded(now) as attempt:
             try:
                 with client.interrupting():
                     answer = await ask(request, target)
                 exchange.answer = answer
-                forwarded = await answer.relay(client, exchange.answer_headers())
+                more = _retry_after(answer, exchange.model.gate)
+                forwarded = await answer.relay(client, [*exchange.answer_headers(), *more])
             except UpstreamError as error:
-                replica.breaker.failed(asyncio.get_running_loop().time())
+                attempt.failed(asyncio.get_running_loop().time())
                 raise _refusal_of(error) from error
             except ClientGone:
                 forwarded = left_before_answer(request, target)
-            except BaseException:
-                replica.breaker.abandoned()
-                raise
             finally:
                 exchange.answer = None
-            _judge(replica, forwarded, asyncio.get_running_loop().time())
+            _judge(attempt, forwarded, asyncio.get_running_loop().time())
         exchange.take(forwarded)
         return forwarded
 
@@ -288,6 +291,14 @@ def _reserved(
         reservation.cancel()
 
 
+def _retry_after(answer: Answer, gate: Gate) -> list[tuple[bytes, bytes]]:
+    """For an engine that is busy and does not say for how long: until the next seat comes free."""
+    if answer.status not in RETRIED or first_value(answer.headers, b"retry-after"):
+        return []
+    wait_s = gate.admission.seconds_until(1, asyncio.get_running_loop().time())
+    return [(b"retry-after", b"%d" % whole_seconds(wait_s))]
+
+
 def _heartbeat_s(exchange: Exchange) -> float | None:
     """Seconds between signs of life, for a stream that asked for them by a header
     (`x-carpool-heartbeat: 5`, or anything for the default)."""
@@ -347,12 +358,12 @@ def _refusal_of(error: UpstreamError) -> Refusal:
     return Refusal(outcome, str(error), limit="backend", retry_after_s=_RETRY_DOWN_S)
 
 
-def _judge(replica: Replica, forwarded: Forwarded, now: float) -> None:
+def _judge(attempt: Attempt, forwarded: Forwarded, now: float) -> None:
     """What an answer says about the replica: nothing, if its client left or its key went."""
     match forwarded.how:
         case How.CLIENT_CANCELLED | How.STOPPED:
-            replica.breaker.abandoned()
+            pass
         case How.COMPLETED:
-            replica.breaker.succeeded()
+            attempt.succeeded()
         case _:
-            replica.breaker.failed(now)
+            attempt.failed(now)

@@ -144,7 +144,7 @@ class Gateway:
         if status.capacity is not None:
             admission.capacity = status.capacity
         if is_ready:
-            self._replica.breaker.succeeded()
+            self._replica.breaker.close()
             self.model.gate.pump()
 
     def _on_revoked(self, key_id: str) -> None:

@@ -5,7 +5,8 @@ import math
 
 from carpool.gateway.outcome import HTTP_STATUS, Outcome
 
-_RETRIED = (429, 503)
+RETRIED = (429, 503)
+"""Statuses that say when to try again."""
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -42,7 +43,7 @@ class Refusal(Exception):
         self.limit = limit
         self.status = HTTP_STATUS[outcome]
         self.retry_after_s: int | None = None
-        if self.status in _RETRIED:
+        if self.status in RETRIED:
             self.retry_after_s = whole_seconds(retry_after_s or 1)
 
     def headers(self) -> list[tuple[bytes, bytes]]:

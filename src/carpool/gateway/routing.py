@@ -1,16 +1,14 @@
-"""Which replica gets a request: the least loaded, or the one that knows its prefix."""
+"""Which replica gets a request: the least loaded; of several, the one that knows its prefix."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from carpool.gateway.circuit_breaker import CircuitBreaker
+from carpool.gateway.circuit_breaker import Attempt, CircuitBreaker
 from carpool.gateway.upstream import Upstream
 
 PREFIX_BYTES = 1024
 """Bytes of a request's body that stand for its prefix: system prompt and tools come first."""
-MAX_LEAD = 2
-"""Requests by which the replica that knows a prefix may be busier than the least busy."""
 
 
 class Replica:
@@ -37,30 +35,29 @@ class Replica:
         self.num_in_flight = 0
 
     @contextmanager
-    def loaded(self, now: float) -> Iterator[None]:
+    def loaded(self, now: float) -> Iterator[Attempt]:
         """Count a request from here until the end of its body, however that comes."""
+        attempt = self.breaker.attempt(now)
         self.num_in_flight += 1
-        self.breaker.started(now)
         try:
-            yield
+            yield attempt
         finally:
             self.num_in_flight -= 1
+            attempt.end()
 
 
 def choose_replica(replicas: Iterable[Replica], prefix: bytes, now: float) -> Replica | None:
     """The replica for a request with this prefix; None if none can take one.
 
-    Rendezvous hashing (Thaler and Ravishankar, 1998) gives each prefix the same replica for
-    as long as that is there and no more than `MAX_LEAD` requests busier than the least busy.
+    Of the least loaded, rendezvous hashing (Thaler and Ravishankar, 1998) gives each prefix
+    the same one for as long as that is there.
     """
     able = [each for each in replicas if each.is_ready and each.breaker.allows(now)]
-    if not able:
-        return None
+    if len(able) <= 1:
+        return able[0] if able else None
     least = min(each.num_in_flight for each in able)
-    favourite = max(able, key=lambda each: _score(each.name, prefix))
-    if favourite.num_in_flight <= least + MAX_LEAD:
-        return favourite
-    return next(each for each in able if each.num_in_flight == least)
+    idlest = [each for each in able if each.num_in_flight == least]
+    return max(idlest, key=lambda each: _score(each.name, prefix))
 
 
 def _score(name: str, prefix: bytes) -> bytes:
