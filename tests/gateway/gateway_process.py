@@ -214,6 +214,7 @@ class Person:
 
     def __init__(self, gateway: GatewayProcess, new: NewKey) -> None:
         self.gateway = gateway
+        self.new = new
         self.key = new.text
         self.key_id = new.key.key_id
         self.person_id = new.key.person_id
@@ -320,11 +321,11 @@ def chunks_of(text: str) -> list[Any]:
     return [each if each == "[DONE]" else json.loads(each) for each in data]
 
 
-def read_until_cut(response: httpx.Response) -> bytes:
-    """What came of an answer whose end never did."""
+def read_until_cut(answer: httpx.Response | Iterator[bytes]) -> bytes:
+    """What comes of an answer, or what is left of it, whose end never does."""
     pieces = []
     try:
-        for piece in response.iter_bytes():
+        for piece in answer.iter_bytes() if isinstance(answer, httpx.Response) else answer:
             pieces.append(piece)
     except httpx.RemoteProtocolError:
         return b"".join(pieces)

@@ -91,7 +91,8 @@ class Client:
         try:
             await self._send(message)
         except OSError:
-            self._go()
+            self.is_gone = True
+            self._end = self._end or ClientGone()
             raise ClientGone from None
 
     async def _watch(self) -> None:
@@ -99,9 +100,6 @@ class Client:
             pass
         if self.is_finished:
             return
-        self._go()
-
-    def _go(self) -> None:
         self.is_gone = True
         self.interrupt(ClientGone())
 
