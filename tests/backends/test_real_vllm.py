@@ -14,7 +14,7 @@ from carpool.scheduling.capacity import Provenance
 
 EXECUTABLE = os.environ.get("CARPOOL_TEST_VLLM", "")
 MODEL = os.environ.get("CARPOOL_TEST_VLLM_MODEL", "")
-LOAD_S = 600
+LOAD_S = 1200
 
 pytestmark = pytest.mark.skipif(
     not (EXECUTABLE and MODEL), reason="needs CARPOOL_TEST_VLLM and CARPOOL_TEST_VLLM_MODEL"
