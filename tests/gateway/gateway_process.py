@@ -31,6 +31,7 @@ from mock_engine import (
     SeenClose,
     SeenRequest,
     answer,
+    chat_body,
     json_reply,
     reply_of,
     serving,
@@ -63,7 +64,7 @@ class ScriptedEngine:
     everything else by `script`, which a test may set at any time."""
 
     def __init__(self, max_num_seqs: int = 16, kv_tokens: int = 1_000_000) -> None:
-        self.script: Script = answer
+        self.script: Script = plausible
         self._info = {
             "max_running_requests": max_num_seqs,
             "max_total_num_tokens": kv_tokens,
@@ -96,10 +97,14 @@ class ScriptedEngine:
 
     def forget(self) -> None:
         """As new: the script, and what was seen."""
-        self.script = answer
+        self.script = plausible
         self._mock.requests.clear()
         self._mock.closes.clear()
         self._mock.most_posts = 0
+
+    def slow_down(self, seconds: float) -> None:
+        """Whole answers, each after so many seconds."""
+        self.script = lambda request: replace(plausible(request), head_delay=seconds)
 
     @contextlib.contextmanager
     def holding(self, reply: Reply | None = None) -> Iterator[threading.Event]:
@@ -108,14 +113,14 @@ class ScriptedEngine:
         released = threading.Event()
 
         def held(request: SeenRequest) -> Reply:
-            whole = reply or answer(request)
+            whole = reply or plausible(request)
             return replace(whole, stall_after=whole.stall_after or 0, released=released)
 
         self.script = held
         try:
             yield released
         finally:
-            self.script = answer
+            self.script = plausible
             released.set()
 
     def _reply(self, request: SeenRequest) -> Reply:
@@ -124,6 +129,17 @@ class ScriptedEngine:
         if request.path == "/server_info":
             return json_reply(self._info)
         return answer(request)
+
+
+def plausible(request: SeenRequest) -> Reply:
+    """An answer to a prompt of about as many tokens as its text has."""
+    fields = request.json
+    if request.path != CHAT or fields.get("stream"):
+        return answer(request)
+    num_output = fields.get("max_tokens") or 5
+    text = " ".join(["word"] * num_output)
+    num_prompt = len(request.body) // 4
+    return json_reply(chat_body(text, model=fields["model"], prompt=num_prompt, output=num_output))
 
 
 class GatewayProcess:
