@@ -48,12 +48,11 @@ OUTCOMES = {
     How.FIRST_BYTE_TIMEOUT: Outcome.FIRST_BYTE_LATE,
     How.IDLE_TIMEOUT: Outcome.UPSTREAM_TIMEOUT,
     How.TOTAL_TIMEOUT: Outcome.UPSTREAM_TIMEOUT,
-    How.STOPPED: Outcome.KEY_REVOKED,
+    How.STOPPED: Outcome.DRAINING,
 }
 _RETRY_DOWN_S = 2
 # Who goes first is decided here, and an engine would believe the client.
 _NOT_THE_CLIENTS = ("priority",)
-_REVOKED = "the key of this request was revoked"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -77,6 +76,7 @@ class Exchange:
     replica: Replica | None = None
     answer: Answer | None = None
     """While it is on its way to the client."""
+    stopped_by: Outcome | None = None
     first_byte_at: float | None = None
     forwarded: Forwarded | None = None
     outcome: Outcome = Outcome.INTERNAL_ERROR
@@ -97,6 +97,8 @@ class Exchange:
         self.first_byte_at = forwarded.first_byte_at
         self.status = forwarded.status
         self.outcome = OUTCOMES[forwarded.how]
+        if forwarded.how is How.STOPPED and self.stopped_by is not None:
+            self.outcome = self.stopped_by
         if forwarded.how is How.COMPLETED and forwarded.status >= 400:
             self.outcome = Outcome.BAD_REQUEST
 
@@ -119,13 +121,14 @@ class Exchanges:
         self._running: defaultdict[str, dict[Exchange, Client]] = defaultdict(dict)
 
     def stop_key(self, key_id: str) -> None:
-        """End the requests of a key that was revoked, wherever they are: a stream that has begun
-        gets an error event, everything else the refusal."""
-        for exchange, client in list(self._running.get(key_id, {}).items()):
-            if exchange.answer is not None:
-                exchange.answer.stop(_REVOKED)
-            else:
-                client.interrupt(Refusal(Outcome.KEY_REVOKED, _REVOKED))
+        """End the requests of a key that was revoked."""
+        refusal = Refusal(Outcome.KEY_REVOKED, "the key of this request was revoked")
+        _stop(self._running.get(key_id, {}), refusal)
+
+    def stop_all(self, refusal: Refusal) -> None:
+        """End everything that runs."""
+        for running in self._running.values():
+            _stop(running, refusal)
 
     async def serve(self, exchange: Exchange, meter: KeyMeter | None, client: Client) -> None:
         """Answer `client`. Raises Refusal while nothing has been sent to it, and ClientGone."""
@@ -289,6 +292,16 @@ def _reserved(
         yield reservation
     finally:
         reservation.cancel()
+
+
+def _stop(running: Mapping[Exchange, Client], refusal: Refusal) -> None:
+    """Wherever they are: a stream that has begun gets an error event, others the refusal."""
+    for exchange, client in list(running.items()):
+        exchange.stopped_by = refusal.outcome
+        if exchange.answer is not None:
+            exchange.answer.stop(refusal.message)
+        else:
+            client.interrupt(refusal)
 
 
 def _retry_after(answer: Answer, gate: Gate) -> list[tuple[bytes, bytes]]:

@@ -49,8 +49,8 @@ class GatewayOptions:
 class Gateway:
     """One served model over one supervised engine, with everything in front of it.
 
-    `start` begins the background work, `drain` finishes what runs, `stop` ends it all and
-    writes the last rows.
+    `start` begins the background work, `drain` finishes what runs, `cut_off` ends it,
+    `stop` ends everything else and writes the last rows.
     """
 
     def __init__(
@@ -116,15 +116,16 @@ class Gateway:
         """Refuse what is new and what waits, and let what runs finish; False if some of it still
         ran after `within_s` seconds."""
         self.app.is_draining = True
-        refusal = Refusal(
-            Outcome.DRAINING, "the server is shutting down; try again", retry_after_s=5
-        )
-        self.model.gate.close(refusal)
+        self.model.gate.close(_shutting_down())
         try:
             await asyncio.wait_for(self.app.is_idle.wait(), within_s)
         except TimeoutError:
             return False
         return True
+
+    def cut_off(self) -> None:
+        """What still runs ends with an error."""
+        self._exchanges.stop_all(_shutting_down())
 
     async def stop(self, drain_s: float = 5.0) -> None:
         await self._supervisor.stop(drain_s)
@@ -165,3 +166,7 @@ class Gateway:
             )
         except StoreError:
             return 0, 0
+
+
+def _shutting_down() -> Refusal:
+    return Refusal(Outcome.DRAINING, "the server is shutting down; try again", retry_after_s=5)

@@ -35,5 +35,6 @@ async def serve(
                 await stop.wait()
             stop.clear()
             await unless_set(stop, gateway.drain(drain_s))
+            gateway.cut_off()
     finally:
         await gateway.stop()
