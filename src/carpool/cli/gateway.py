@@ -90,10 +90,10 @@ def gateway(
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
 
     from carpool.backends.supervisor import Supervisor
-    from carpool.gateway.admission import QueueLimits
     from carpool.gateway.gateway import Gateway, GatewayOptions
     from carpool.gateway.serve import serve
     from carpool.gateway.upstream_errors import Timeouts
+    from carpool.gateway.waiting_room import QueueLimits
     from carpool.serving.http_server import run
     from carpool.serving.listen import Address, listening
     from carpool.store.database import open_database

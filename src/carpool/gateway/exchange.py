@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from carpool.gateway.admission import Ticket
 from carpool.gateway.answer import Answer, Forwarded
 from carpool.gateway.api_kind import ApiKind
 from carpool.gateway.circuit_breaker import Attempt
@@ -32,6 +31,7 @@ from carpool.gateway.output_cap import clamped, output_cap
 from carpool.gateway.refusal import RETRIED, Refusal, whole_seconds
 from carpool.gateway.routing import PREFIX_BYTES, Replica, choose_replica
 from carpool.gateway.served_model import ServedModel
+from carpool.gateway.ticket import Ticket
 from carpool.gateway.token_estimate import ExpectedOutput
 from carpool.gateway.upstream_errors import How, UpstreamError
 from carpool.store.usage_row import UsageRow
@@ -156,6 +156,7 @@ class Exchanges:
             person_id=person_id,
             num_prompt_tokens=num_prompt,
             num_output_tokens=num_output,
+            weight=exchange.caller.person.weight,
             lane=exchange.caller.key.lane,
             key_id=exchange.caller.key.key_id,
             max_in_flight=limits.max_in_flight,
@@ -308,7 +309,7 @@ def _retry_after(answer: Answer, gate: Gate) -> list[tuple[bytes, bytes]]:
     """For an engine that is busy and does not say for how long: until the next seat comes free."""
     if answer.status not in RETRIED or first_value(answer.headers, b"retry-after"):
         return []
-    wait_s = gate.admission.seconds_until(1, asyncio.get_running_loop().time())
+    wait_s = gate.admission.seconds_until(1)
     return [(b"retry-after", b"%d" % whole_seconds(wait_s))]
 
 

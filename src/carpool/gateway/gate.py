@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from carpool.gateway.admission import Admission, Ticket
+from carpool.gateway.admission import Admission
 from carpool.gateway.outcome import Outcome
-from carpool.gateway.refusal import Refusal
+from carpool.gateway.refusal import Refusal, whole_seconds
+from carpool.gateway.ticket import Ticket
 
 
 class Seat:
@@ -46,7 +47,7 @@ class Gate:
     def enter(self, ticket: Ticket) -> Iterator[Seat]:
         """Take a place in the queue. Raises Refusal when there is none."""
         if self._closed is not None:
-            raise self._closed
+            raise self._closed.with_traceback(None)  # or it would grow with every request
         now = self._clock()
         self.admission.enter(ticket, now)
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -75,7 +76,7 @@ class Gate:
 
     def refuse_waiting(self, is_meant: Callable[[Ticket], bool], refusal: Refusal) -> None:
         """Send away those who wait and are meant, with `refusal`."""
-        meant = [ticket for ticket in self.admission.waiting() if is_meant(ticket)]
+        meant = [ticket for ticket in self.admission.waiting if is_meant(ticket)]
         now = self._clock()
         for ticket in meant:
             self.admission.leave(ticket, now)
@@ -94,11 +95,11 @@ class Gate:
 
     def _waited_too_long(self, ticket: Ticket) -> Refusal:
         waited = self.admission.limits.max_wait_s
-        wait = self.admission.retry_after_s(self._clock())
+        wait = self.admission.retry_after_s()
         return Refusal(
             Outcome.QUEUE_TIMEOUT,
             f"no seat came free within {waited:g} s; {self.admission.num_waiting} requests are "
-            f"waiting; try again in {max(1, round(wait))} s",
+            f"waiting; try again in {whole_seconds(wait)} s",
             limit="queue_wait",
             retry_after_s=wait,
         )
@@ -108,7 +109,7 @@ class Gate:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        first = self.admission.first_waiting()
+        first = next(iter(self.admission.waiting), None)
         if first is not None:
             delay = max(0.0, first.entered_at + self.admission.limits.max_wait_s - now)
             self._timer = asyncio.get_running_loop().call_later(delay + 0.001, self.pump)

@@ -1,6 +1,7 @@
 """A worker's gateway, put together: models over engines, keys, limits, ledger, application."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 from carpool.backends.backend import BackendState
 from carpool.backends.supervision import BackendStatus
 from carpool.backends.supervisor import Supervisor
-from carpool.gateway.admission import Admission, QueueLimits, Ticket
+from carpool.gateway.admission import Admission
 from carpool.gateway.app import GatewayApp
 from carpool.gateway.circuit_breaker import CircuitBreaker
 from carpool.gateway.exchange import Exchanges
@@ -23,8 +24,10 @@ from carpool.gateway.outcome import Outcome
 from carpool.gateway.refusal import Refusal
 from carpool.gateway.routing import Replica
 from carpool.gateway.served_model import ServedModel
+from carpool.gateway.ticket import Ticket
 from carpool.gateway.upstream import Upstream
 from carpool.gateway.upstream_errors import Timeouts
+from carpool.gateway.waiting_room import QueueLimits
 from carpool.scheduling.capacity import Capacity, Provenance
 from carpool.store.database import Database
 from carpool.store.errors import StoreError
@@ -32,8 +35,8 @@ from carpool.store.key import Key
 from carpool.store.key_store import KeyStore
 from carpool.store.usage_store import UsageStore, day_start, month_start
 
-UNKNOWN_CAPACITY = Capacity(1, 2048, 2048, Provenance.PREDICTED)
-"""Until the engine says what it can carry, nobody is sent to it."""
+UNKNOWN_CAPACITY = Capacity(1, sys.maxsize, sys.maxsize, Provenance.PREDICTED)
+"""Until the engine says what it can carry, nobody is sent to it, and nothing is too large."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +71,7 @@ class Gateway:
         if options.needs_keys:
             self._key_watch.load()
         loop = asyncio.get_running_loop()
-        weights = {person.person_id: person.weight for person in self._ring.people().values()}
-        admission = Admission(UNKNOWN_CAPACITY, options.queue, weights)
+        admission = Admission(UNKNOWN_CAPACITY, options.queue)
         admission.is_paused = True
         backend = supervisor.backend
         self._replica = Replica(

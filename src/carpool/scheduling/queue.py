@@ -149,6 +149,10 @@ class FairShareQueue(FCFSQueue[T]):
         self._counters: dict[str, float] = {}
         self._last_left: str | None = None
 
+    def set_weight(self, person_id: str, weight: float) -> None:
+        """For what is charged from now on."""
+        self._weights[person_id] = weight
+
     def counter(self, person_id: str) -> float:
         """Weighted tokens of service this person is taken to have had."""
         return self._counters.get(person_id, 0.0)
