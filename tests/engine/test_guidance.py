@@ -324,3 +324,23 @@ def test_random_choices_among_real_tokens_make_valid_json(demo_tokenizer: Tokeni
         person = json.loads(demo_tokenizer.decode(token_ids))
         assert len(person["name"]) <= 9
         assert person["age"] == 1
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "multipleOf": 1_000_003},
+        {"type": "number", "multipleOf": 0.12345678},
+        {"type": "number", "multipleOf": 1e20},
+        {"type": "integer", "multipleOf": 10**9},
+        {"allOf": [{"type": "integer", "multipleOf": 997}, {"multipleOf": 991}]},
+    ],
+)
+def test_multiples_whose_automaton_would_fill_the_memory_are_refused(schema: dict) -> None:
+    with pytest.raises(GrammarError, match="multipleOf"):
+        json_schema_grammar(schema)
+
+
+@pytest.mark.parametrize("multiple", [0.01, 5, 5.0, 2.5, 1000])
+def test_usual_multiples_are_taken(multiple: float) -> None:
+    json_schema_grammar({"type": "number", "multipleOf": multiple})

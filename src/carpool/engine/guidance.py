@@ -7,7 +7,8 @@ tokeniser's vocabulary, and masks logits by them.
 import functools
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from carpool.engine.tool_calls import ToolCallStyle
 MAX_GRAMMAR_CHARS = 64 * 1024
 # Compiling regular expressions takes time that grows with the square of their length.
 MAX_PATTERN_CHARS = 8 * 1024
+MAX_MULTIPLE = 10_000
 _MAX_MESSAGE_CHARS = 400
 _MAX_COMPILED = 16
 # Small models get lost in white space, so there is an end to it; anyOf stands in for oneOf.
@@ -135,6 +137,7 @@ def _schema_text(schema: Mapping[str, Any]) -> str:
     if not isinstance(schema, Mapping):
         raise GrammarError(f"the schema must be a JSON object, not {schema!r:.80}")
     _check_length("the schema's patterns", _num_pattern_chars(schema), MAX_PATTERN_CHARS)
+    _check_multiples(schema)
     try:
         return json.dumps({**schema, "x-guidance": _JSON_OPTIONS}, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -144,17 +147,46 @@ def _schema_text(schema: Mapping[str, Any]) -> str:
 def _num_pattern_chars(schema: Mapping[str, Any]) -> int:
     """Characters of all regular expressions in `schema`; cut short once over the limit."""
     num_chars = 0
+    for node in _objects_in(schema):
+        pattern, by_pattern = node.get("pattern"), node.get("patternProperties")
+        num_chars += len(pattern) if isinstance(pattern, str) else 0
+        num_chars += sum(map(len, by_pattern)) if isinstance(by_pattern, Mapping) else 0
+        if num_chars > MAX_PATTERN_CHARS:
+            break
+    return num_chars
+
+
+def _check_multiples(schema: Mapping[str, Any]) -> None:
+    """An automaton that divides by N has N states, and by several numbers their product."""
+    product = 1
+    for node in _objects_in(schema):
+        value = node.get("multipleOf")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            product *= _without_point(Decimal(str(value)))
+        if product > MAX_MULTIPLE:
+            raise GrammarError(
+                f"multipleOf: the numbers of a schema, without their decimal point and multiplied, "
+                f"are {product:,}; at most {MAX_MULTIPLE:,} is taken"
+            )
+
+
+def _without_point(value: Decimal) -> int:
+    """25 for 2.5, and 1000 for 1000; past the limit, whatever is past it."""
+    _, digits, exponent = value.normalize().as_tuple()
+    if not isinstance(exponent, int) or len(digits) + exponent > 20 or len(digits) > 20:
+        return MAX_MULTIPLE + 1
+    return max(1, int("".join(map(str, digits))) * 10 ** max(exponent, 0))
+
+
+def _objects_in(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     rest: list[Any] = [schema]
-    while rest and num_chars <= MAX_PATTERN_CHARS:
+    while rest:
         node = rest.pop()
         if isinstance(node, Mapping):
-            pattern, by_pattern = node.get("pattern"), node.get("patternProperties")
-            num_chars += len(pattern) if isinstance(pattern, str) else 0
-            num_chars += sum(map(len, by_pattern)) if isinstance(by_pattern, Mapping) else 0
+            yield node
             rest.extend(node.values())
         elif isinstance(node, list):
             rest.extend(node)
-    return num_chars
 
 
 def _check_source(what: str, text: str) -> None:
