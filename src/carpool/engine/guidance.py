@@ -175,7 +175,7 @@ def _without_point(value: Decimal) -> int:
     _, digits, exponent = value.normalize().as_tuple()
     if not isinstance(exponent, int) or len(digits) + exponent > 20 or len(digits) > 20:
         return MAX_MULTIPLE + 1
-    return max(1, int("".join(map(str, digits))) * 10 ** max(exponent, 0))
+    return max(1, int("".join(map(str, digits)) + "0" * max(exponent, 0)))
 
 
 def _objects_in(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
