@@ -5,25 +5,30 @@ outlives the process. Now and then the journal is closed, its rows are inserted 
 off the event loop, and it is deleted; the next one is being written meanwhile. While the
 database is away journals pile up, and go in when it is back. Inserting is idempotent, so
 what was inserted before a crash is not counted twice.
+
+A journal is locked for as long as it is written. One that nobody has locked was left by a
+failed insertion or by a process that is gone, and whoever finds it inserts it.
 """
 
 import asyncio
+import errno
 import fcntl
 import json
 import logging
 import os
+import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import fields
-from itertools import count
 from pathlib import Path
 
-from carpool.store.errors import StoreError
+from carpool.store.errors import DatabaseAway, StoreError
 from carpool.store.spool import Spool
-from carpool.store.usage_row import UsageRow
+from carpool.store.usage_row import UsageRow, as_columns
 
 FLUSH_S = 0.5
+AWAY_FLUSH_S = 2.0
+"""Between attempts while the database is away; each leaves a journal."""
+SUFFIX = ".usage.jsonl"
 
-_FIELDS = tuple(field.name for field in fields(UsageRow))
 _log = logging.getLogger(__name__)
 
 Insert = Callable[[Sequence[UsageRow]], None]
@@ -36,11 +41,12 @@ class Ledger:
     def __init__(self, folder: Path, insert: Insert) -> None:
         self._folder = folder
         self._insert = insert
-        self._serial_numbers = count()
         self._rows: list[UsageRow] = []
-        self._journal: Path | None = None
-        self._descriptor: int | None = None
+        self._unwritten: list[UsageRow] = []
+        self._journal: Journal | None = None
+        self._put_aside: set[Path] = set()
         self._is_away = False
+        self._is_disk_bad = False
         self.num_recorded = 0
 
     @property
@@ -54,74 +60,71 @@ class Ledger:
         A disk that is full costs the journal, not the answer: the row is then kept in memory
         alone, and the log says so.
         """
-        self._rows.append(row)
         self.num_recorded += 1
-        line = json.dumps({name: getattr(row, name) for name in _FIELDS}) + "\n"
         try:
-            if self._descriptor is None:
-                self._open()
-            if self._descriptor is not None:
-                os.write(self._descriptor, line.encode())
+            if self._journal is None:
+                self._journal = Journal(self._folder)
+            self._journal.append(row)
         except OSError as error:
-            _log.error("cannot write the usage journal in %s: %s", self._folder, error.strerror)
+            self._unwritten.append(row)
+            if not self._is_disk_bad:
+                _log.error("cannot write the usage journal in %s: %s", self._folder, error)
+            self._is_disk_bad = True
+        else:
+            self._rows.append(row)
+            self._is_disk_bad = False
 
     async def run(self) -> None:
-        """Flush every `FLUSH_S` seconds, until cancelled; then once more."""
+        """Flush now and then, until cancelled; then once more."""
         try:
             while True:
-                await asyncio.sleep(FLUSH_S)
+                await asyncio.sleep(AWAY_FLUSH_S if self._is_away else FLUSH_S)
                 await self.flush()
         finally:
             await self.flush()
 
     async def flush(self) -> None:
         """Insert what was recorded, and what earlier flushes, or processes that are gone, left."""
-        rows, journal = self._rows, self._journal
-        self._close()
-        if rows and not await asyncio.to_thread(self._insert_rows, rows):
-            if journal is None:  # not on disk either: it stays in memory
-                self._rows = rows + self._rows
+        rows, unwritten, journal = self._rows, self._unwritten, self._journal
+        self._rows, self._unwritten, self._journal = [], [], None
+        if not await asyncio.to_thread(self._insert_rows, [*unwritten, *rows], journal):
+            self._unwritten = unwritten + self._unwritten
             return
-        if journal is not None:
-            journal.unlink(missing_ok=True)
         await asyncio.to_thread(self._insert_left)
 
-    def _open(self) -> None:
-        """Begin a journal, locked for as long as it is written: nobody else inserts it."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        name = f"usage-{os.getpid()}-{next(self._serial_numbers)}.jsonl"
-        self._journal = self._folder / name
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._descriptor = os.open(self._journal, flags, 0o600)
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    def _close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-        self._rows, self._journal, self._descriptor = [], None, None
-
-    def _insert_rows(self, rows: list[UsageRow]) -> bool:
+    def _insert_rows(self, rows: list[UsageRow], journal: "Journal | None") -> bool:
+        """False if the database did not take them; the journal then stays, for the next time."""
         try:
-            self._insert(rows)
+            if rows:
+                self._insert(rows)
+                self._note_back()
         except StoreError as error:
             self._note_away(error)
             return False
-        self._note_back()
-        return True
+        else:
+            if journal is not None:
+                _remove(journal.path)
+            return True
+        finally:
+            if journal is not None:
+                journal.close()
 
     def _insert_left(self) -> None:
         """Journals that nobody writes any more: whole, or cut in their last line by a kill."""
-        own = self._journal
-        for journal in sorted(self._folder.glob("usage-*.jsonl")):
-            if journal == own or _is_being_written(journal):
-                continue
+        for path in set(self._folder.glob(f"*{SUFFIX}")) - self._put_aside:
             try:
-                Spool(journal).replay(self._insert)
-            except StoreError as error:
+                if _is_being_written(path):
+                    continue
+                Spool(path).replay(self._insert)
+            except DatabaseAway as error:
                 self._note_away(error)
                 return
-            self._note_back()
-            journal.unlink(missing_ok=True)
+            except (OSError, StoreError) as error:
+                _log.error("the usage in %s is left there until the next start: %s", path, error)
+                self._put_aside.add(path)
+            else:
+                self._note_back()
+                _remove(path)
 
     def _note_away(self, error: StoreError) -> None:
         if not self._is_away:
@@ -134,12 +137,46 @@ class Ledger:
         self._is_away = False
 
 
-def _is_being_written(journal: Path) -> bool:
+class Journal:
+    """A new file of rows, locked until it is closed. It has its name only once it is locked:
+    nobody takes it for one that was left. Raises OSError."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        name = secrets.token_hex(8)
+        unlocked = folder / f"{name}.new"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self.path = folder / f"{name}{SUFFIX}"
+        self._descriptor = os.open(unlocked, flags, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            unlocked.rename(self.path)
+        except OSError:
+            os.close(self._descriptor)
+            raise
+
+    def append(self, row: UsageRow) -> None:
+        line = json.dumps(as_columns(row)).encode() + b"\n"
+        num_written = os.write(self._descriptor, line)
+        if num_written < len(line):
+            os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - num_written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _remove(path: Path) -> None:
     try:
-        with journal.open("rb") as file:
+        path.unlink(missing_ok=True)
+    except OSError as error:  # its rows are inserted again, and count once
+        _log.error("cannot remove the usage journal %s: %s", path, error)
+
+
+def _is_being_written(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
+    except (BlockingIOError, FileNotFoundError):
         return True
     return False
