@@ -344,3 +344,71 @@ def test_multiples_whose_automaton_would_fill_the_memory_are_refused(schema: dic
 @pytest.mark.parametrize("multiple", [0.01, 5, 5.0, 2.5, 1000])
 def test_usual_multiples_are_taken(multiple: float) -> None:
     json_schema_grammar({"type": "number", "multipleOf": multiple})
+
+
+def doubling(num_levels: int) -> str:
+    levels = "\n".join(f"A{i}: A{i - 1} A{i - 1}" for i in range(1, num_levels + 1))
+    return f'start: A{num_levels}\n{levels}\nA0: "x"\n'
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: regex_grammar("a{1000000000}"),
+        lambda: regex_grammar("a{99999999999999999999999999}"),
+        lambda: regex_grammar("a{5000000,}"),
+        lambda: regex_grammar("(a{3}){2000000}"),
+        lambda: regex_grammar("((((a{100}){100}){100}){100})"),
+        lambda: regex_grammar("(a{1000})+{1000}"),
+        lambda: regex_grammar("(x[[b](]a{1000}){1000}"),
+        lambda: regex_grammar("(?x)((a{ 1000 }) #(\n ){1000}"),
+        lambda: regex_grammar("(" * 700 + "a" + "){999999}" * 700),
+        lambda: json_schema_grammar({"items": {"pattern": "^a{10000000}$"}}),
+        lambda: json_schema_grammar({"patternProperties": {"^a{10000000}$": {}}}),
+        lambda: lark_grammar("start: /a{10000000}/"),
+        lambda: lark_grammar('start: A\nA: "a"{10000000}'),
+        lambda: lark_grammar('start: A\nA: B{3000}\nB: C ~ 3000\nC: "a"'),
+        lambda: lark_grammar(doubling(30)),
+        lambda: lark_grammar("start: A\n" + "".join(f"A{i}: /a{{40000{i}}}/\n" for i in range(9))),
+        lambda: lark_grammar('start: %json {"pattern": "a\\u007b10000000}"}'),
+    ],
+)
+def test_repetitions_that_would_fill_the_memory_are_refused(build: Callable[[], str]) -> None:
+    with pytest.raises(GrammarError, match="repetitions written out; at most 100,000") as caught:
+        build()
+    assert len(str(caught.value)) < 500
+
+
+def test_a_schema_inside_a_lark_grammar_is_checked_like_any_other() -> None:
+    with pytest.raises(GrammarError, match="multipleOf"):
+        lark_grammar('start: %json {"type": "integer", "multipleOf": 1000003}')
+
+
+def test_lark_text_is_not_read_as_another_kind_of_grammar(vocabulary) -> None:
+    hidden = json.dumps({"grammars": [{"json_schema": {"type": "null"}}]})
+    with pytest.raises(GrammarError):
+        vocabulary.validate(lark_grammar(hidden))
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text"),
+    [
+        (regex_grammar(r"(\d{1,3}\.){3}\d{1,3}"), "127.0.0.1"),
+        (
+            regex_grammar(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
+            f"{'0' * 8}{'-0000' * 3}-{'f' * 12}",
+        ),
+        (regex_grammar("(ab{2}){1,1000000}"), "abbabb"),
+        (regex_grammar("[[a-c](]{3}"), "(a("),
+        (lark_grammar('start: A+\nA: B B\nB: "x"{2} | /[0-9]{4}/'), "xx2026"),
+        (
+            lark_grammar(
+                "start: U | T\nU: /[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/\n"
+                r"T: /\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(Z|[+-]\d{2}:\d{2})/"
+            ),
+            "2026-01-01T00:00:00Z",
+        ),
+    ],
+)
+def test_usual_repetitions_are_taken(vocabulary, grammar: str, text: str) -> None:
+    assert accepts(vocabulary, grammar, text)

@@ -6,6 +6,7 @@ tokeniser's vocabulary, and masks logits by them.
 
 import functools
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -15,12 +16,15 @@ import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from numpy.typing import NDArray
 
+from carpool.engine.grammar_size import lark_size, regex_size
 from carpool.engine.tool_calls import ToolCallStyle
 
 MAX_GRAMMAR_CHARS = 64 * 1024
 # Compiling regular expressions takes time that grows with the square of their length.
 MAX_PATTERN_CHARS = 8 * 1024
 MAX_MULTIPLE = 10_000
+# Text that is repeated a fixed number of times is written out: 0.4 KiB for each character.
+MAX_EXPANDED_CHARS = 100_000
 _MAX_MESSAGE_CHARS = 400
 _MAX_COMPILED = 16
 # Small models get lost in white space, so there is an end to it; anyOf stands in for oneOf.
@@ -65,19 +69,28 @@ def json_object_grammar() -> str:
 def regex_grammar(pattern: str) -> str:
     """Grammar of the text that `pattern` (Rust syntax: no look-around) matches as a whole.
 
-    Raises GrammarError for a pattern of more than MAX_PATTERN_CHARS.
+    Raises GrammarError for a pattern of more than MAX_PATTERN_CHARS, or of more than
+    MAX_EXPANDED_CHARS with its repetitions written out.
     """
     _check_source("the regular expression", pattern)
+    _check_expanded("the regular expression", regex_size(pattern))
     return str(LLMatcher.grammar_from_regex(pattern))
 
 
 def lark_grammar(text: str) -> str:
     """Grammar written in llguidance's variant of Lark.
 
-    Raises GrammarError for a grammar of more than MAX_PATTERN_CHARS.
+    Raises GrammarError for a grammar of more than MAX_PATTERN_CHARS, or of more
+    than MAX_EXPANDED_CHARS with its repetitions and references to terminals written out.
     """
     _check_source("the Lark grammar", text)
-    return str(LLMatcher.grammar_from_lark(text))
+    if not text.strip():
+        raise GrammarError("Empty grammar; give at least a start rule")
+    _check_expanded("the Lark grammar", lark_size(text))
+    for match in re.finditer(r"%json\s*", text):
+        _check_schema(_json_at(text, match.end()))
+    # Given as it is, text that begins with a brace would be read as another kind of grammar.
+    return json.dumps({"grammars": [{"lark_grammar": text}]})
 
 
 def choice_grammar(choices: Sequence[str]) -> str:
@@ -133,30 +146,40 @@ def _literal(text: str) -> str:
     return json.dumps(text)
 
 
+def _json_at(text: str, start: int) -> Any:
+    try:
+        return json.JSONDecoder().raw_decode(text, start)[0]
+    except (ValueError, RecursionError) as error:
+        raise GrammarError(f"%json: the schema is not JSON: {error}") from error
+
+
 def _schema_text(schema: Mapping[str, Any]) -> str:
     if not isinstance(schema, Mapping):
         raise GrammarError(f"the schema must be a JSON object, not {schema!r:.80}")
-    _check_length("the schema's patterns", _num_pattern_chars(schema), MAX_PATTERN_CHARS)
-    _check_multiples(schema)
+    _check_schema(schema)
     try:
         return json.dumps({**schema, "x-guidance": _JSON_OPTIONS}, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise GrammarError(f"the schema is not JSON: {error}") from error
 
 
-def _num_pattern_chars(schema: Mapping[str, Any]) -> int:
-    """Characters of all regular expressions in `schema`; cut short once over the limit."""
-    num_chars = 0
+def _check_schema(schema: Any) -> None:
+    """Raises GrammarError for what would take too long to compile, or too much memory."""
+    num_chars = num_expanded = 0
     for node in _objects_in(schema):
-        pattern, by_pattern = node.get("pattern"), node.get("patternProperties")
-        num_chars += len(pattern) if isinstance(pattern, str) else 0
-        num_chars += sum(map(len, by_pattern)) if isinstance(by_pattern, Mapping) else 0
-        if num_chars > MAX_PATTERN_CHARS:
-            break
-    return num_chars
+        by_pattern = node.get("patternProperties")
+        patterns = [node.get("pattern"), *(by_pattern if isinstance(by_pattern, Mapping) else ())]
+        for pattern in patterns:
+            if not isinstance(pattern, str):
+                continue
+            num_chars += len(pattern)
+            _check_length("the schema's patterns", num_chars, MAX_PATTERN_CHARS)
+            num_expanded += regex_size(pattern)
+    _check_expanded("the schema's patterns", num_expanded)
+    _check_multiples(schema)
 
 
-def _check_multiples(schema: Mapping[str, Any]) -> None:
+def _check_multiples(schema: Any) -> None:
     """An automaton that divides by N has N states, and by several numbers their product."""
     product = 1
     for node in _objects_in(schema):
@@ -178,7 +201,7 @@ def _without_point(value: Decimal) -> int:
     return max(1, int("".join(map(str, digits)) + "0" * max(exponent, 0)))
 
 
-def _objects_in(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _objects_in(schema: Any) -> Iterator[Mapping[str, Any]]:
     rest: list[Any] = [schema]
     while rest:
         node = rest.pop()
@@ -200,6 +223,14 @@ def _check_source(what: str, text: str) -> None:
 def _check_length(what: str, length: int, limit: int) -> None:
     if length > limit:
         raise GrammarError(f"{what}: {length} characters; at most {limit} are taken")
+
+
+def _check_expanded(what: str, size: int) -> None:
+    if size > MAX_EXPANDED_CHARS:
+        raise GrammarError(
+            f"{what}: {size:,} characters with all repetitions written out; "
+            f"at most {MAX_EXPANDED_CHARS:,} are taken"
+        )
 
 
 class GrammarMatcher:
