@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -242,6 +244,30 @@ def test_the_last_rows_go_in_when_it_is_cancelled(run, folder, database):
         record(ledger, "a")
         task.cancel()
         await asyncio.wait([task])
+
+    run(scenario())
+    assert set(database.rows) == {"a"}
+    assert journals(folder) == []
+
+
+def test_a_flush_that_was_about_to_begin_is_not_cut_off(run, folder, database, monkeypatch):
+    monkeypatch.setattr("carpool.gateway.ledger.FLUSH_S", 0)
+
+    async def scenario():
+        loop, is_free = asyncio.get_running_loop(), threading.Event()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        loop.run_in_executor(None, is_free.wait)  # the only thread
+        ledger = Ledger(folder, database.insert)
+        record(ledger, "a")
+        task = asyncio.create_task(ledger.run())
+        while ledger._rows:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.sleep(0)
+        is_free.set()
+        await asyncio.wait([task])
+        assert task.cancelled()
 
     run(scenario())
     assert set(database.rows) == {"a"}

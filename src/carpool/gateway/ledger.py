@@ -79,7 +79,11 @@ class Ledger:
         try:
             while True:
                 await asyncio.sleep(AWAY_FLUSH_S if self._is_away else FLUSH_S)
-                await self.flush()
+                flush = asyncio.create_task(self.flush())
+                try:
+                    await asyncio.shield(flush)
+                finally:
+                    await flush  # cut off half-way, its rows would be in nobody's hands
         finally:
             await self.flush()
 
