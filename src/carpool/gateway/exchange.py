@@ -27,7 +27,7 @@ from carpool.gateway.ledger import Ledger
 from carpool.gateway.limits import KeyMeter, TokenReservation
 from carpool.gateway.metrics import GatewayMetrics
 from carpool.gateway.outcome import Outcome
-from carpool.gateway.output_cap import clamped, output_cap
+from carpool.gateway.output_cap import clamped, has_output, output_cap
 from carpool.gateway.refusal import RETRIED, Refusal, whole_seconds
 from carpool.gateway.routing import PREFIX_BYTES, Replica, choose_replica
 from carpool.gateway.served_model import ServedModel
@@ -150,7 +150,7 @@ class Exchanges:
         _check_prompt(num_prompt, limits.max_prompt_tokens)
         changes = clamped(exchange.kind, exchange.fields, limits.max_output_tokens)
         cap = output_cap(exchange.kind, {**exchange.fields, **changes})
-        num_output = self._expected.tokens(person_id, cap)
+        num_output = self._expected.tokens(person_id, cap) if has_output(exchange.kind) else 0
         ticket = Ticket(
             request_id=exchange.request_id,
             person_id=person_id,
@@ -182,7 +182,8 @@ class Exchanges:
                 reservation.settle(usage.prompt_tokens + usage.output_tokens)
             if usage.source == "reported" and forwarded.status < 400:
                 model.bytes_per_token.learn(len(exchange.body.raw), usage.prompt_tokens)
-                self._expected.learn(person_id, usage.output_tokens)
+                if has_output(exchange.kind):
+                    self._expected.learn(person_id, usage.output_tokens)
 
     async def _wait(self, exchange: Exchange, seat: Seat, client: Client) -> None:
         loop = asyncio.get_running_loop()

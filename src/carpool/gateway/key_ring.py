@@ -44,12 +44,6 @@ class KeyRing:
             ):
                 self._on_revoked(key_id)
 
-    def people(self) -> Mapping[str, Person]:
-        return self._people
-
-    def keys(self) -> Mapping[str, Key]:
-        return self._keys
-
     def identify(self, headers: Mapping[bytes, bytes], now: float) -> Caller:
         """The caller by `Authorization: Bearer` or `x-api-key`; `now` is unix seconds.
 

@@ -47,7 +47,6 @@ class Ledger:
         self._put_aside: set[Path] = set()
         self._is_away = False
         self._is_disk_bad = False
-        self.num_recorded = 0
 
     @property
     def is_database_away(self) -> bool:
@@ -60,7 +59,6 @@ class Ledger:
         A disk that is full costs the journal, not the answer: the row is then kept in memory
         alone, and the log says so.
         """
-        self.num_recorded += 1
         try:
             if self._journal is None:
                 self._journal = Journal(self._folder)

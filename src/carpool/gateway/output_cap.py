@@ -13,6 +13,11 @@ _NAMES = {
 }
 
 
+def has_output(kind: ApiKind) -> bool:
+    """Whether answers of this kind are written token by token."""
+    return kind in _NAMES
+
+
 def output_cap(kind: ApiKind, fields: Mapping[str, Any]) -> int | None:
     """The least cap that the request names; None if it names none, or nonsense, which the
     engine will refuse."""
