@@ -190,14 +190,16 @@ def _announce(
 Ask it with curl:
 
   curl {option}{url}/chat/completions -H 'content-type: application/json' \\
-    -d '{{"model": "{engine.model_name}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
+    -d '{{"model": "{engine.model_name}", "max_tokens": 100, "temperature": 0,
+         "messages": [{{"role": "user", "content": "What is the capital of France?"}}]}}'
 
 or from Python (pip install openai):
 
   from openai import OpenAI
   client = OpenAI(base_url="{url}", api_key="none")
   answer = client.chat.completions.create(
-      model="{engine.model_name}", messages=[{{"role": "user", "content": "Hello"}}])
+      model="{engine.model_name}", max_tokens=100, temperature=0,
+      messages=[{{"role": "user", "content": "What is the capital of France?"}}])
   print(answer.choices[0].message.content)
 
 Ctrl-C stops it.""")

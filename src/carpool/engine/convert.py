@@ -18,6 +18,7 @@ from carpool.models.gguf import read_gguf
 from carpool.models.ir_folder import read_ir_folder
 from carpool.models.resolved import (
     IR_FILES,
+    MODEL_FILES,
     ResolvedModel,
     missing_files,
     read_manifest,
@@ -26,7 +27,7 @@ from carpool.models.resolved import (
 from carpool.models.spec import spec_from_gguf
 from carpool.models.tokenizer_config import tokenizer_from_gguf
 
-CONVERTER_VERSION = 1
+CONVERTER_VERSION = 2
 """Raise it when carpool.json or the folder changes; old folders are then made anew."""
 
 
@@ -133,7 +134,11 @@ def main(arguments: list[str]) -> None:
     """Write the IR of one GGUF beside it."""
     import openvino_genai
 
-    openvino_genai.LLMPipeline(arguments[0], "CPU", enable_save_ov_model=True)
+    from carpool.engine.zero_points import restore_zero_points
+
+    gguf = Path(arguments[0])
+    openvino_genai.LLMPipeline(gguf, "CPU", enable_save_ov_model=True)
+    restore_zero_points(gguf.with_name(MODEL_FILES[0]), gguf)
 
 
 if __name__ == "__main__":

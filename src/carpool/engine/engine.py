@@ -144,6 +144,11 @@ class AsyncEngine:
     def tool_call_style(self) -> ToolCallStyle | None:
         return tool_call_style(self._model.tokenizer.config.chat_template)
 
+    @property
+    def num_streams(self) -> int:
+        """Requests that run or wait."""
+        return len(self._streams)
+
     def stats(self) -> EngineStats:
         """As of the last step, or at most `STATS_MAX_AGE_S` older while it is busy."""
         if self._stats is None:
@@ -250,7 +255,8 @@ class AsyncEngine:
         self._call(partial(self._settle, EngineState.READY))
         try:
             self._run_steps(loaded.core)
-        except Exception as error:
+        except BaseException as error:
+            # A panic in a Rust library is no Exception, and streams would wait for ever.
             log.exception("the step loop failed; the engine cannot go on")
             self.error = error
             self._call(self._fail)

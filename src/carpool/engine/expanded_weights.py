@@ -14,6 +14,7 @@ import numpy as np
 import openvino
 from openvino import opset13
 
+from carpool.engine.convert import CONVERTER_VERSION
 from carpool.engine.report import Report, silent, waiting
 from carpool.errors import CarpoolError
 from carpool.models.cache import ModelCache
@@ -34,7 +35,7 @@ def expanded_model(
 
     Raises CacheError or ExpansionError.
     """
-    target = cache.converted(weights_hash(cache, model), f"expanded-{dtype}")
+    target = cache.converted(weights_hash(cache, model), f"{CONVERTER_VERSION}-expanded-{dtype}")
     xml = target / MODEL_FILES[0]
     with cache.lock(target, waiting(report, model.name)) as lock:
         if xml.is_file():

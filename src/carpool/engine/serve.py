@@ -1,5 +1,6 @@
 """One process that serves one model: load beside listening, and leave in good order."""
 
+import logging
 import socket
 from collections.abc import Callable
 
@@ -7,6 +8,8 @@ from carpool.engine.engine import AsyncEngine
 from carpool.engine.loader import LoadedModel
 from carpool.engine.server import create_app
 from carpool.serving.http_server import http_server, stop_signals, unless_set
+
+log = logging.getLogger(__name__)
 
 
 async def serve(
@@ -27,6 +30,12 @@ async def serve(
                 on_ready(loaded)
                 await stop.wait()
                 stop.clear()
+                if engine.num_streams:
+                    log.warning(
+                        "finishing %d requests, for at most %g s; once more stops at once",
+                        engine.num_streams,
+                        drain_s,
+                    )
                 if await unless_set(stop, engine.drain(drain_s)) is None:
                     await engine.drain(0)
     finally:
