@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from carpool.serving import http_server as module
-from carpool.serving.http_server import http_server, run, stop_signals, unless_set
+from carpool.serving.http_server import TlsError, http_server, run, stop_signals, unless_set
 from carpool.serving.listen import Address, listening
 
 
@@ -111,6 +111,22 @@ def test_an_idle_connection_does_not_keep_the_server():
             await stack.aclose()
 
     scenario(main)
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_certificate_that_cannot_be_used_is_told_of_before_anything_is_served(tmp_path, content):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    if content is not None:
+        cert.write_text(content)
+        key.write_text(content)
+
+    async def main():
+        with listening(Address(port=0)) as listener:
+            async with http_server(App(), listener, tls_cert=cert, tls_key=key):
+                pytest.fail("served")
+
+    with pytest.raises(TlsError, match=r"certificate .*cert\.pem with the key .*key\.pem: \S"):
+        run(main())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

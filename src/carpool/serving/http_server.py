@@ -11,10 +11,16 @@ from typing import Any, TypeVar
 
 import uvicorn
 
+from carpool.errors import CarpoolError
+
 T = TypeVar("T")
 
 LAST_BYTES_S = 3
 """Seconds for answers that are complete, or were cut off, to reach their clients."""
+
+
+class TlsError(CarpoolError):
+    """The certificate or its key cannot be used."""
 
 
 class _Server(uvicorn.Server):
@@ -34,22 +40,31 @@ async def http_server(
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
 ) -> AsyncIterator[None]:
-    """Serve the ASGI `app` while the `async with` lasts; then wait for the last bytes."""
-    server = _Server(
-        uvicorn.Config(
-            app,
-            access_log=False,
-            log_config=None,
-            lifespan="off",
-            server_header=False,
-            # Nobody in front is believed about who asks: a header says nothing.
-            proxy_headers=False,
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=LAST_BYTES_S,
-            ssl_certfile=tls_cert,
-            ssl_keyfile=tls_key,
-        )
+    """Serve the ASGI `app` while the `async with` lasts; then wait for the last bytes.
+
+    Raises TlsError before anything is served.
+    """
+    config = uvicorn.Config(
+        app,
+        access_log=False,
+        log_config=None,
+        lifespan="off",
+        server_header=False,
+        # Nobody in front is believed about who asks: a header says nothing.
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=LAST_BYTES_S,
+        ssl_certfile=tls_cert,
+        ssl_keyfile=tls_key,
     )
+    try:
+        config.load()
+    except OSError as error:  # ssl.SSLError is one
+        reason = error.strerror or str(error)
+        raise TlsError(
+            f"cannot use the certificate {tls_cert} with the key {tls_key}: {reason}"
+        ) from error
+    server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield
