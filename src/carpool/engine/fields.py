@@ -7,6 +7,8 @@ from typing import Any
 from pydantic import BeforeValidator, PlainValidator
 
 MAX_STOP_STRINGS = 16
+MAX_STOP_CHARS = 1024
+MAX_WHOLE = 2**63 - 1
 MAX_REQUEST_ID_LENGTH = 128
 MAX_LOGIT_BIAS = 100
 
@@ -44,6 +46,8 @@ def whole(low: int, high: int | None = None) -> PlainValidator:
         is_whole = isinstance(value, int) and not isinstance(value, bool)
         if not is_whole or value < low or (high is not None and value > high):
             raise ValueError(f"must be a whole number {limits}")
+        if value > MAX_WHOLE:
+            raise ValueError(f"must be at most {MAX_WHOLE:,}")
         return int(value)
 
     return PlainValidator(check)
@@ -57,6 +61,10 @@ def _stop_strings(value: Any) -> tuple[str, ...]:
         raise ValueError(f"stop has {len(stops)} strings, but at most {MAX_STOP_STRINGS} work")
     if "" in stops:
         raise ValueError("a stop string must have at least one character")
+    if (longest := max(map(len, stops), default=0)) > MAX_STOP_CHARS:
+        raise ValueError(
+            f"stop has a string of {longest:,} characters, but at most {MAX_STOP_CHARS:,} work"
+        )
     return tuple(dict.fromkeys(stops))
 
 

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from carpool.engine.client import EngineClient
-from carpool.engine.errors import ApiError, invalid
+from carpool.engine.errors import ApiError, invalid, show
 from carpool.engine.generation import GenerationRequest
 from carpool.engine.protocol import GenerationFields
 from carpool.engine.sampling_params import SamplingParams
 
 # Dividing logits by less than this overflows; the field treats it as greedy.
 MIN_TEMPERATURE = 1e-5
+# The step loop takes in those of all choices at once, about 10 million a second.
+MAX_LISTED_TOKENS = 2**19
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ def build_requests(
     Raises ApiError (400) for what the model's vocabulary or context cannot take.
     """
     _check_vocabulary(fields, engine.vocab_size)
+    _check_listed_tokens(fields, len(prompts) * fields.num_choices)
     is_single = len(prompts) * fields.num_choices == 1
     requests: list[GenerationRequest] = []
     for number, prompt in enumerate(prompts):
@@ -123,12 +126,23 @@ def _check_vocabulary(fields: GenerationFields, vocab_size: int) -> None:
     check_token_ids(fields.stop_token_ids or (), vocab_size, "stop_token_ids")
 
 
+def _check_listed_tokens(fields: GenerationFields, num_choices: int) -> None:
+    num_listed = len(fields.logit_bias) + len(fields.stop_token_ids or ())
+    if num_listed * num_choices > MAX_LISTED_TOKENS:
+        raise invalid(
+            f"logit_bias and stop_token_ids have {num_listed:,} entries for each of "
+            f"{num_choices:,} choices, but at most {MAX_LISTED_TOKENS:,} work together; "
+            f"send fewer entries or a smaller n",
+            "logit_bias" if fields.logit_bias else "stop_token_ids",
+        )
+
+
 def check_token_ids(token_ids: Sequence[int], vocab_size: int, field: str) -> None:
     """Raises ApiError (400) for the first id that the vocabulary does not have."""
     for token_id in token_ids:
         if not 0 <= token_id < vocab_size:
             raise invalid(
-                f"{field} has token id {token_id}, but the vocabulary has {vocab_size:,} "
+                f"{field} has token id {show(token_id)}, but the vocabulary has {vocab_size:,} "
                 f"tokens (0 to {vocab_size - 1})",
                 field,
             )

@@ -75,6 +75,18 @@ def test_the_sentence_quotes_the_value(client):
         ({"stop": ["a"] * 17}, "stop", "17"),
         ({"stop": [1]}, "stop", "list of strings"),
         ({"stop": {"a": 1}}, "stop", "list of strings"),
+        ({"stop": ["a", "b" * 1025]}, "stop", "1,025 characters, but at most 1,024"),
+        ({"max_tokens": 2**63}, "max_tokens", "at most 9,223,372,036,854,775,807"),
+        ({"max_tokens": 10**4299}, "max_tokens", "at most"),
+        ({"max_completion_tokens": 10**4299}, "max_completion_tokens", "at most"),
+        ({"min_tokens": 1e308}, "min_tokens", "at most"),
+        ({"stop_token_ids": [10**4299]}, "stop_token_ids", "000..., but the vocabulary"),
+        ({"stop_token_ids": [1] * 5000, "n": 128}, "stop_token_ids", "at most 524,288"),
+        (
+            {"logit_bias": {str(i): 1 for i in range(200)}, "stop_token_ids": [1] * 4000, "n": 128},
+            "logit_bias",
+            "4,200 entries for each of 128 choices",
+        ),
         ({"logit_bias": {"257": 1}}, "logit_bias", "257"),
         ({"logit_bias": {"-1": 1}}, "logit_bias", "token ids"),
         ({"logit_bias": {"cat": 1}}, "logit_bias", "cat"),
@@ -127,6 +139,7 @@ def test_a_field_out_of_its_limits_is_refused(client, engine, fields, param, wor
     error = error_of(client.chat(**fields))
     assert error["param"] == param
     assert words in error["message"]
+    assert len(error["message"]) < 500
     assert error["type"] == "invalid_request_error"
     assert engine.requests == []
 
