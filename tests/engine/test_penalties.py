@@ -16,10 +16,10 @@ from carpool.scheduling.request import Request
 VOCABULARY = 12
 
 
-def state(prompt, output=(), eos=frozenset(), **fields):
+def state(prompt, output=(), eos=frozenset(), matcher=None, **fields):
     request = Request("r", prompt, max_tokens=100)
     request.all_token_ids += output
-    return SamplingState(request, SamplingParams(max_tokens=100, **fields), 0, eos)
+    return SamplingState(request, SamplingParams(max_tokens=100, **fields), 0, eos, matcher)
 
 
 def penalized(row, *states):
@@ -123,3 +123,19 @@ def test_what_ends_a_text_is_masked_until_min_tokens_are_there():
         *(state([1, 1, 1], [0] * length, eos=frozenset({4}), **fields) for length in range(4)),
     )
     assert [np.isneginf(row).nonzero()[0].tolist() for row in rows] == [[3, 4], [3, 4], [], []]
+
+
+def test_what_a_grammar_has_to_end_ends_before_min_tokens():
+    nothing_else = [-np.inf, -np.inf, 0.0, -np.inf]
+    fields = {"min_tokens": 2, "eos": frozenset({2})}
+    [free, guided] = penalized(
+        nothing_else, state([1], **fields), state([1], matcher=Unfinished(), **fields)
+    )
+    assert np.isneginf(free).all()
+    assert guided.tolist() == nothing_else
+
+
+class Unfinished:
+    """A grammar that has not been told of an end yet."""
+
+    is_terminated = False

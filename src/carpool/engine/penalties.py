@@ -17,7 +17,15 @@ def apply_biases(logits: Logits, states: Sequence[SamplingState]) -> None:
         if len(state.bias_ids):
             logits[row, state.bias_ids] += state.bias_values
         if state.params.min_tokens and state.is_too_short_to_stop:
-            logits[row, state.masked_ids] = -np.inf
+            _forbid_ends(logits[row], state)
+
+
+def _forbid_ends(row: Logits, state: SamplingState) -> None:
+    """Where a grammar allows nothing but an end, the text ends all the same."""
+    ends = row[state.masked_ids]
+    row[state.masked_ids] = -np.inf
+    if state.matcher is not None and row.max() == -np.inf:
+        row[state.masked_ids] = ends
 
 
 def apply_penalties(logits: Logits, states: Sequence[SamplingState]) -> None:
