@@ -360,8 +360,13 @@ def test_a_model_that_cannot_be_loaded_leaves_the_engine_failed(make_request):
     run(scenario())
 
 
+class Panic(BaseException):
+    """What a panic in a Rust library comes as: no Exception."""
+
+
+@pytest.mark.parametrize("failure", [KeyError("books"), Panic("books")])
 def test_a_step_loop_that_breaks_ends_every_stream_with_an_error(
-    running, executor, make_request, monkeypatch, caplog
+    running, executor, make_request, monkeypatch, caplog, failure
 ):
     caplog.set_level(logging.CRITICAL)
 
@@ -373,7 +378,7 @@ def test_a_step_loop_that_breaks_ends_every_stream_with_an_error(
             await executor.begins_step(2)
 
             def broken(*arguments):
-                raise KeyError("books")
+                raise failure
 
             monkeypatch.setattr(loaded.core.scheduler, "update", broken)
             executor.permits.release(100)
