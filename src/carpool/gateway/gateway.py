@@ -1,11 +1,13 @@
 """A worker's gateway, put together: models over engines, keys, limits, ledger, application."""
 
 import asyncio
+import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from carpool.backends.backend import BackendState
 from carpool.backends.supervision import BackendStatus
@@ -34,6 +36,8 @@ from carpool.store.errors import StoreError
 from carpool.store.key import Key
 from carpool.store.key_store import KeyStore
 from carpool.store.usage_store import UsageStore, day_start, month_start
+
+_log = logging.getLogger(__name__)
 
 UNKNOWN_CAPACITY = Capacity(1, sys.maxsize, sys.maxsize, Provenance.PREDICTED)
 """Until the engine says what it can carry, nobody is sent to it, and nothing is too large."""
@@ -106,9 +110,9 @@ class Gateway:
 
     def start(self) -> None:
         self._supervisor.start()
-        self._tasks.append(asyncio.create_task(self._ledger.run()))
+        self._run("usage", self._ledger.run())
         if self._needs_keys:
-            self._tasks.append(asyncio.create_task(self._key_watch.run()))
+            self._run("keys", self._key_watch.run())
 
     async def wait_until(self, state: BackendState) -> BackendStatus:
         """The engine's first status of that state."""
@@ -134,6 +138,12 @@ class Gateway:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """In the background, and not without a word if it fails."""
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(_tell_failure)
+        self._tasks.append(task)
 
     # ----------------------------------------------------------------- what changes
 
@@ -168,6 +178,11 @@ class Gateway:
             )
         except StoreError:
             return 0, 0
+
+
+def _tell_failure(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.critical("the gateway needs a restart: %s failed", task.get_name(), exc_info=error)
 
 
 def _shutting_down() -> Refusal:
