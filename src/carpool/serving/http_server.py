@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import uvicorn
 
 from carpool.errors import CarpoolError
+from carpool.serving.http_protocol import HttpProtocol
 
 T = TypeVar("T")
 
@@ -46,6 +47,7 @@ async def http_server(
     """
     config = uvicorn.Config(
         app,
+        http=HttpProtocol,
         access_log=False,
         log_config=None,
         lifespan="off",

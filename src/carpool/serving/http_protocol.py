@@ -1,0 +1,67 @@
+"""HTTP connections that cannot take what they like: uvicorn's, with limits to a request."""
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_HEAD_BYTES = 64 * 1024
+"""Request line, headers and trailers; the framing of one chunk. Bodies are the application's
+business."""
+REQUEST_TIMEOUT_S = 60.0
+"""From the connection, or a request's first byte, to the request's last."""
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """Ends connections whose request has a head that is too long, or does not come to its end.
+
+    The parser under it keeps every header it is sent, and waits for ever.
+    """
+
+    _num_head_bytes = 0
+    _timeout: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_timeout()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timeout()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._num_head_bytes += len(data)
+        super().data_received(data)
+        if self._num_head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response(f"The request's headers are over {MAX_HEAD_BYTES:,} bytes.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._start_timeout()
+
+    def on_headers_complete(self) -> None:
+        self._num_head_bytes = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._num_head_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._num_head_bytes = 0
+        self._stop_timeout()
+        super().on_message_complete()
+
+    def _start_timeout(self) -> None:
+        self._stop_timeout()
+        self._timeout = self.loop.call_later(REQUEST_TIMEOUT_S, self._end_stalled)
+
+    def _stop_timeout(self) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
+
+    def _end_stalled(self) -> None:
+        if self.flow.read_paused:
+            self._start_timeout()  # the application has yet to read what is there
+        else:
+            self.transport.close()
