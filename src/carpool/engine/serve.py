@@ -32,7 +32,7 @@ async def serve(
                 stop.clear()
                 if engine.num_streams:
                     log.warning(
-                        "finishing %d requests, for at most %g s; once more stops at once",
+                        "finishing what runs (%d), for at most %g s; another signal stops at once",
                         engine.num_streams,
                         drain_s,
                     )
