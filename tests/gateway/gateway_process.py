@@ -7,7 +7,6 @@ with ScriptedEngine().serving() as engine, gateway_process(engine.url, home) as 
 
 import contextlib
 import json
-import os
 import signal
 import socket
 import sqlite3
@@ -47,6 +46,7 @@ MODEL = "team-model"
 ALIAS = "fast"
 MESSAGES = [{"role": "user", "content": "Hello!"}]
 PATIENCE_S = 10.0
+NUM_IN_ADVANCE = 24
 _names = (f"person-{number}" for number in count())
 
 
@@ -145,35 +145,42 @@ def plausible(request: SeenRequest) -> Reply:
 class GatewayProcess:
     """A gateway that runs. Its answers come to threads of their own with `Person.start`."""
 
-    def __init__(self, process: "subprocess.Popen[str]", url: str, home: Path, log: Path) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[str]", url: str, database: Path, log: Path
+    ) -> None:
         self.process = process
         self.url = url
-        self.home = home
         self.log = log
-        self.database = home / "carpool.db"
+        self.database = database
+        self.journal = database.with_name(f"{database.name}.journal")
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
         self.http = httpx.Client(base_url=url, timeout=PATIENCE_S, limits=limits)
         self.pool = ThreadPoolExecutor(64)
+        self._unlimited: list[Person] = []
         self.store = KeyStore(Database(f"sqlite:///{self.database}"))
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
-    def add_person(self, name: str | None = None, **options: Any) -> "Person":
+    def add_person(self, **options: Any) -> "Person":
         """Somebody with a key that the gateway knows; `options` are limits and key options."""
-        return self.add_people(1, name, **options)[0]
+        return self.add_people(1, **options)[0]
 
-    def add_people(
-        self, num_people: int, name: str | None = None, *, weight: float = 1.0, **options: Any
-    ) -> list["Person"]:
-        names = KeyLimits.__dataclass_fields__.keys()
-        limits = KeyLimits(**{key: options.pop(key) for key in names & options.keys()})
+    def add_people(self, num_people: int, **options: Any) -> list["Person"]:
+        if options:
+            return self._make_people(num_people, options)
+        if len(self._unlimited) < num_people:  # in advance: the gateway takes a while to see them
+            self._unlimited += self._make_people(NUM_IN_ADVANCE, {})
+        return [self._unlimited.pop() for _ in range(num_people)]
+
+    def _make_people(self, num_people: int, options: dict[str, Any]) -> list["Person"]:
+        names = KeyLimits.__dataclass_fields__.keys() & options.keys()
+        limits = KeyLimits(**{name: options[name] for name in names})
+        others = {name: value for name, value in options.items() if name not in names}
         people = []
         for _ in range(num_people):
-            _, new = self.store.add_key_for(
-                name or next(_names), None, weight=weight, limits=limits, **options
-            )
+            _, new = self.store.add_key_for(next(_names), None, limits=limits, **others)
             people.append(Person(self, new))
         until(lambda: people[-1].get("/v1/models").status_code == 200)
         return people
@@ -181,7 +188,7 @@ class GatewayProcess:
     @cached_property
     def visitor(self) -> "Person":
         """Somebody without limits."""
-        return self.add_person("visitor")
+        return self.add_person()
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum over all series with these labels; names without `carpool_gateway_`."""
@@ -286,27 +293,30 @@ def body(path: str = CHAT, **fields: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def gateway_process(
-    engine_url: str, home: Path, *arguments: str, model: str = MODEL
+    engine_url: str,
+    home: Path,
+    *arguments: str,
+    model: str = MODEL,
+    database: Path | None = None,
 ) -> Iterator[GatewayProcess]:
-    """`carpool gateway` on a free port, once it is ready; its data is in `home`."""
+    """`carpool gateway` on a free port, once it is ready; its log and, by default, its database
+    are in `home`."""
     home.mkdir(parents=True, exist_ok=True)
+    database = database or home / "carpool.db"
     log = home / "stderr.log"
     carpool = Path(sys.executable).with_name("carpool")
     command: Sequence[str | Path] = (
         *(carpool, "gateway", model, "--backend", engine_url, "--port", "0", "--json"),
-        *("--alias", ALIAS, *arguments),
+        *("--alias", ALIAS, "--database", f"sqlite:///{database}", *arguments),
     )
-    env = os.environ | {"CARPOOL_HOME": str(home)}
     with log.open("ab") as stderr:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=env
-        )
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
     with process:
         try:
             line = process.stdout.readline() if process.stdout else ""
             assert line, f"the gateway did not start:\n{log.read_text()}"
             url = json.loads(line)["base_url"].removesuffix("/v1")
-            gateway = GatewayProcess(process, url, home, log)
+            gateway = GatewayProcess(process, url, database, log)
             try:
                 yield gateway
             finally:

@@ -110,7 +110,7 @@ def gateway(
             timeouts=Timeouts(
                 first_byte=first_byte_timeout, idle=idle_timeout, total=total_timeout
             ),
-            journal_folder=_journal_folder(),
+            journal_folder=_journal_folder(store.url),
         )
         announce = partial(_announce, model, listener, as_json, tls_cert is not None)
         run(
@@ -133,16 +133,23 @@ def _backend(backend: str, model: str, run_folder: Path, arguments: list[str]) -
     return launch(backend, "engine", model, run_folder=run_folder, options=arguments)
 
 
-def _journal_folder() -> Path:
-    """Beside the default database: usage on its way there."""
+def _journal_folder(database_url: str) -> Path:
+    """Usage on its way to the database: beside its file or, where there is none, where data
+    belongs. Each database has one of its own, so that none gets the rows of another."""
+    import hashlib
     import os
 
     from sqlalchemy import make_url
 
     from carpool.store.database import default_database_url
 
-    path = make_url(default_database_url(os.environ)).database or "carpool.db"
-    return Path(path).parent / "journal"
+    url = make_url(database_url)
+    if url.get_backend_name() == "sqlite":
+        file = Path(url.database or "").expanduser().absolute()
+        return file.with_name(f"{file.name}.journal")
+    default_file = Path(make_url(default_database_url(os.environ)).database or "")
+    name = hashlib.sha256(database_url.encode()).hexdigest()[:12]
+    return default_file.with_name(f"{name}.journal")
 
 
 def _announce(

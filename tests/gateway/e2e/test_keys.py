@@ -38,8 +38,7 @@ def test_a_revoked_key_is_refused_within_a_second(gateway):
 
 
 def test_a_revoked_key_is_refused_by_every_gateway_on_the_database(gateway, engine, tmp_path):
-    database = f"sqlite:///{gateway.database}"
-    with gateway_process(engine.url, tmp_path, "--database", database) as other:
+    with gateway_process(engine.url, tmp_path, database=gateway.database) as other:
         ada = gateway.add_person()
         elsewhere = type(ada)(other, ada.new)
         until(lambda: elsewhere.ask().status_code == 200)
@@ -179,7 +178,7 @@ def test_no_secret_is_in_an_answer_a_log_a_metric_or_the_database(gateway, engin
     until(lambda: gateway.rows(ada))
     seen = [repr((answer.headers, answer.content)).encode() for answer in answers]
     seen += [gateway.metrics().encode(), gateway.log.read_bytes()]
-    stored = [path.read_bytes() for path in gateway.home.rglob("*") if path.is_file()]
+    stored = [path.read_bytes() for path in gateway.database.parent.rglob("*") if path.is_file()]
     text = ada.key.removeprefix(f"cp-{ada.key_id}-")[:-1].encode()
     for content in seen + stored:
         assert text not in content
