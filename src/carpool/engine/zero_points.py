@@ -65,7 +65,9 @@ def _rows(path: Path, tensor: GGUFTensor) -> _Rows:
         exact = -offsets.astype(np.float32) / scales.astype(np.float32)
     # A block of one value has no scale, and its zero point says nothing.
     exact[~np.isfinite(exact)] = 0.0
-    return _Rows(exact.astype(np.float16), {row.tobytes(): number for number, row in enumerate(scales)})
+    return _Rows(
+        exact.astype(np.float16), {row.tobytes(): number for number, row in enumerate(scales)}
+    )
 
 
 def _rounded(
