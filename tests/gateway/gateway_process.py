@@ -46,7 +46,7 @@ MODEL = "team-model"
 ALIAS = "fast"
 MESSAGES = [{"role": "user", "content": "Hello!"}]
 PATIENCE_S = 10.0
-NUM_IN_ADVANCE = 24
+NUM_IN_ADVANCE = 8
 _names = (f"person-{number}" for number in count())
 
 
@@ -156,7 +156,7 @@ class GatewayProcess:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
         self.http = httpx.Client(base_url=url, timeout=PATIENCE_S, limits=limits)
         self.pool = ThreadPoolExecutor(64)
-        self._unlimited: list[Person] = []
+        self._people: dict[str, list[Person]] = {}
         self.store = KeyStore(Database(f"sqlite:///{self.database}"))
 
     @property
@@ -168,11 +168,12 @@ class GatewayProcess:
         return self.add_people(1, **options)[0]
 
     def add_people(self, num_people: int, **options: Any) -> list["Person"]:
-        if options:
-            return self._make_people(num_people, options)
-        if len(self._unlimited) < num_people:  # in advance: the gateway takes a while to see them
-            self._unlimited += self._make_people(NUM_IN_ADVANCE, {})
-        return [self._unlimited.pop() for _ in range(num_people)]
+        """As `add_person`; some more are made, for the next who need such: the gateway takes a
+        while to see a new key."""
+        made = self._people.setdefault(repr(options), [])
+        if len(made) < num_people:
+            made += self._make_people(num_people + NUM_IN_ADVANCE, options)
+        return [made.pop() for _ in range(num_people)]
 
     def _make_people(self, num_people: int, options: dict[str, Any]) -> list["Person"]:
         names = KeyLimits.__dataclass_fields__.keys() & options.keys()

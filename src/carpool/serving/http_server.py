@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -22,6 +23,11 @@ LAST_BYTES_S = 3
 
 class TlsError(CarpoolError):
     """The certificate or its key cannot be used."""
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not that an answer was left without its end: that is how clients are told of a cut."""
+    return "without completing response" not in record.getMessage()
 
 
 class _Server(uvicorn.Server):
@@ -66,6 +72,7 @@ async def http_server(
         raise TlsError(
             f"cannot use the certificate {tls_cert} with the key {tls_key}: {reason}"
         ) from error
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:

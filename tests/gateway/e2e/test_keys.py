@@ -85,7 +85,7 @@ def test_the_secret_before_a_rotation_is_refused_and_the_new_one_works(gateway):
 
 
 def test_a_key_that_has_expired_is_refused(gateway):
-    ada = gateway.add_person(expires_at=time.time() + 1.5)
+    ada = gateway.add_person(expires_at=time.time() + 1.2)
     assert ada.ask().status_code == 200
     until(lambda: is_refused(ada), 3)
     assert "expired" in ada.ask().json()["error"]["message"]

@@ -83,6 +83,7 @@ def test_a_stream_that_was_cut_ends_with_an_error_and_not_as_if_it_were_whole(ga
     assert chunks[-1]["error"]["code"] == "upstream_cut"
     row = gateway.row(ada)
     assert (row["outcome"], row["usage_source"]) == ("upstream_cut", "estimated")
+    assert "without completing" not in gateway.log.read_text()
     assert row["output_tokens"] == 39
 
 
