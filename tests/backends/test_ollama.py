@@ -13,7 +13,7 @@ CONFIG = (
     'env="map[HTTPS_PROXY: HTTP_PROXY: NO_PROXY: OLLAMA_CONTEXT_LENGTH:{context} '
     "OLLAMA_DEBUG:INFO OLLAMA_FLASH_ATTENTION:false OLLAMA_HOST:http://127.0.0.1:11434 "
     "OLLAMA_KEEP_ALIVE:5m0s OLLAMA_MAX_LOADED_MODELS:0 OLLAMA_MAX_QUEUE:512 "
-    "OLLAMA_MODELS:/root/.ollama/models OLLAMA_NUM_PARALLEL:{parallel} "
+    "OLLAMA_MODELS:/usr/share/ollama/.ollama/models OLLAMA_NUM_PARALLEL:{parallel} "
     "OLLAMA_ORIGINS:[http://localhost https://localhost app://*] OLLAMA_SCHED_SPREAD:false "
     'http_proxy: https_proxy: no_proxy:]"'
 )
