@@ -384,6 +384,13 @@ def test_a_schema_inside_a_lark_grammar_is_checked_like_any_other() -> None:
         lark_grammar('start: %json {"type": "integer", "multipleOf": 1000003}')
 
 
+def test_thousands_of_choices_work(vocabulary) -> None:
+    grammar = choice_grammar([str(number) for number in range(5000)])
+    for text in ("7", "49", "4999"):
+        assert accepts(vocabulary, grammar, text)
+    assert not accepts(vocabulary, grammar, "5000")
+
+
 def test_lark_text_is_not_read_as_another_kind_of_grammar(vocabulary) -> None:
     hidden = json.dumps({"grammars": [{"json_schema": {"type": "null"}}]})
     with pytest.raises(GrammarError):

@@ -97,7 +97,8 @@ def choice_grammar(choices: Sequence[str]) -> str:
     """Grammar of exactly one of `choices`. Raises GrammarError if there are none."""
     if not choices:
         raise GrammarError("choice: the list is empty; give at least one string")
-    return "start: " + " | ".join(_literal(choice) for choice in choices) + "\n"
+    # A terminal: as a rule, more than 2,000 of them are too many for the parser.
+    return "start: CHOICE\nCHOICE: " + " | ".join(_literal(choice) for choice in choices) + "\n"
 
 
 def tool_call_grammar(
@@ -156,11 +157,13 @@ def _json_at(text: str, start: int) -> Any:
 def _schema_text(schema: Mapping[str, Any]) -> str:
     if not isinstance(schema, Mapping):
         raise GrammarError(f"the schema must be a JSON object, not {schema!r:.80}")
-    _check_schema(schema)
     try:
-        return json.dumps({**schema, "x-guidance": _JSON_OPTIONS}, allow_nan=False)
+        text = json.dumps({**schema, "x-guidance": _JSON_OPTIONS}, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise GrammarError(f"the schema is not JSON: {error}") from error
+    _check_length("the schema", len(text), MAX_GRAMMAR_CHARS)
+    _check_schema(schema)
+    return text
 
 
 def _check_schema(schema: Any) -> None:
