@@ -164,7 +164,7 @@ def test_every_passphrase_is_found_by_its_own_request(
 ):
     words = ["apricot", "lantern", "granite", "violin", "falcon"]
     prompts = [
-        demo_tokenizer.encode(f"The passphrase is {word}.\n{TEXT}\nThe passphrase is")
+        demo_tokenizer.encode(f"{TEXT}\nThe passphrase is {word}. I repeat: the passphrase is")
         for word in words
     ]
     answers = together(make_core(max_num_batched_tokens=100), prompts, max_tokens=4)
