@@ -150,7 +150,7 @@ async def main():
                 port = listener.getsockname()[1]
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(b"GET / HTTP/1.1\\r\\nhost: x\\r\\nconnection: close\\r\\n\\r\\n")
-                print((await reader.read()).decode().splitlines()[-1])
+                print(b"hello" in await reader.read())
                 writer.close()
 
 run(asyncio.wait_for(main(), 20))
@@ -167,7 +167,7 @@ def test_a_signal_is_noticed_and_so_is_the_next_while_the_server_goes_on(number)
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stdout.split()) == (0, ["hello", "hello"]), done.stderr
+    assert (done.returncode, done.stdout.split()) == (0, ["True", "True"]), done.stderr
 
 
 def test_work_ends_when_it_is_told_to_stop():
