@@ -36,13 +36,13 @@ class Server:
 
 @contextmanager
 def carpool_server(model: str, threads: int, *options: str) -> Iterator[Server]:
-    command = [sys.executable, "-m", "carpool", "serve", model, "--port", "0", "--json"]
+    command = [sys.executable, "-m", "carpool", "engine", model, "--port", "0", "--json"]
     command += ["--threads", str(threads), "--max-num-seqs", str(MAX_NUM_SEQS)]
     command += ["--kv-cache-memory", f"{CACHE_MIB}MiB", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         if process.stdout is None:
-            raise RuntimeError("no output from carpool serve")
+            raise RuntimeError("no output from carpool engine")
         facts = json.loads(process.stdout.readline())
         port = int(facts["base_url"].rsplit(":", 1)[1].split("/")[0])
         yield Server(port, process.pid, facts)

@@ -13,10 +13,10 @@ DRAIN_S = 30
 
 @pytest.fixture(scope="session")
 def server_url(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Root URL of `carpool serve smollm2-135m` on a free port, once it is ready."""
+    """Root URL of `carpool engine smollm2-135m` on a free port, once it is ready."""
     log = tmp_path_factory.mktemp("server") / "stderr.log"
     carpool = Path(sys.executable).with_name("carpool")
-    command = [carpool, "serve", "smollm2-135m", "--port", "0", "--json"]
+    command = [carpool, "engine", "smollm2-135m", "--port", "0", "--json"]
     # At f32 the same prompt gives the same text whoever else is in the batch.
     command += ["--dtype", "f32", "--kv-cache-dtype", "f32"]
     command += ["--kv-cache-memory", "512MiB", "--max-model-len", "4096"]

@@ -300,14 +300,14 @@ def gateway_process(
     model: str = MODEL,
     database: Path | None = None,
 ) -> Iterator[GatewayProcess]:
-    """`carpool gateway` on a free port, once it is ready; its log and, by default, its database
+    """`carpool serve` on a free port, once it is ready; its log and, by default, its database
     are in `home`."""
     home.mkdir(parents=True, exist_ok=True)
     database = database or home / "carpool.db"
     log = home / "stderr.log"
     carpool = Path(sys.executable).with_name("carpool")
     command: Sequence[str | Path] = (
-        *(carpool, "gateway", model, "--backend", engine_url, "--port", "0", "--json"),
+        *(carpool, "serve", model, "--backend", engine_url, "--port", "0", "--json"),
         *("--alias", ALIAS, "--database", f"sqlite:///{database}", *arguments),
     )
     with log.open("ab") as stderr:

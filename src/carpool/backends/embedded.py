@@ -45,8 +45,8 @@ def launch_embedded(
     name: str, model: str, uds: Path, *, options: Sequence[str] = ()
 ) -> EmbeddedBackend:
     """An engine that serves `model` on the Unix socket `uds`; `options` are more arguments
-    of `carpool serve`, like ("--max-num-seqs", "32")."""
-    argv = (sys.executable, "-m", "carpool", "serve", model, "--uds", str(uds), "--json", *options)
+    of `carpool engine`, like ("--max-num-seqs", "32")."""
+    argv = (sys.executable, "-m", "carpool", "engine", model, "--uds", str(uds), "--json", *options)
     return EmbeddedBackend(name, Address(uds=uds), command=Command(argv))
 
 

@@ -1,205 +1,176 @@
-"""`carpool serve`: one model, many people at once."""
+"""`carpool serve`: a key per person and a fair queue, in front of an engine."""
 
 import json
 import logging
-import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carpool.cli.size import parse_size
-from carpool.engine.options import Dtype, EngineOptions, KVCacheDtype, Weights
+from carpool.cli.database import DatabaseOption
+from carpool.errors import CarpoolError
 
 if TYPE_CHECKING:
-    from carpool.engine.engine import AsyncEngine
-    from carpool.engine.loader import LoadedModel
+    from carpool.backends.backend import Backend
+    from carpool.backends.supervision import BackendStatus
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class UsageError(CarpoolError):
+    """Options that do not go together."""
 
 
 def serve(
     model: Annotated[
-        str,
-        typer.Argument(help="What `carpool pull` takes: a catalogue name, a path or a hub id."),
+        str, typer.Argument(help="The model to serve; what the engine calls it, or its path.")
     ] = "smollm2-135m",
+    backend: Annotated[
+        str,
+        typer.Option(
+            help="embedded, vllm, sglang, llama.cpp or ollama, which are started; or the URL of "
+            "an engine that runs, like vllm+http://127.0.0.1:8100."
+        ),
+    ] = "embedded",
+    backend_arg: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ARG", help="One more argument for the engine; can be repeated."),
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")
     ] = 8000,
-    uds: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Listen on this Unix socket instead.")
-    ] = None,
-    served_model_name: Annotated[
+    alias: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name that clients may use; can be repeated."),
+        typer.Option(metavar="NAME", help="Another name that clients may use; can be repeated."),
     ] = None,
-    kv_cache_memory: Annotated[
-        int | None,
-        typer.Option(
-            parser=parse_size,
-            metavar="SIZE",
-            help="Memory for the KV cache, like 4GiB.",
-            show_default="30% of the free memory",
-        ),
+    database: DatabaseOption = None,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Let everybody in without a key; loopback only.")
+    ] = False,
+    max_waiting: Annotated[int, typer.Option(min=1, help="Most requests that wait.")] = 512,
+    max_wait: Annotated[
+        float, typer.Option(min=0.1, help="Seconds that a request waits for a seat at the most.")
+    ] = 120.0,
+    first_byte_timeout: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Seconds for the engine's first byte.", show_default="none"),
     ] = None,
-    kv_cache_dtype: Annotated[
-        KVCacheDtype, typer.Option(help="auto: bf16 where the processor has it, else f32.")
-    ] = KVCacheDtype.AUTO,
-    dtype: Annotated[
-        Dtype, typer.Option(help="What is computed in. auto: bf16 where there is one, else f32.")
-    ] = Dtype.AUTO,
-    weights: Annotated[
-        Weights, typer.Option(help="auto: whichever is faster here; measured once.")
-    ] = Weights.AUTO,
-    threads: Annotated[
-        int, typer.Option(min=0, help="Threads for the model; 0 leaves it to OpenVINO.")
-    ] = 0,
-    max_model_len: Annotated[
-        int | None,
-        typer.Option(
-            min=2, help="Longest prompt and output, in tokens.", show_default="the model's"
-        ),
+    idle_timeout: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Seconds between two pieces.", show_default="none"),
     ] = None,
-    max_num_seqs: Annotated[int, typer.Option(min=1, help="Most sequences in a step.")] = 64,
-    max_num_batched_tokens: Annotated[
-        int, typer.Option(min=1, help="Most tokens in a step.")
-    ] = 256,
-    max_waiting: Annotated[
-        int, typer.Option(min=0, help="Most requests that wait; the next gets a 503.")
-    ] = 1024,
-    prefix_cache: Annotated[
-        bool, typer.Option(help="Keep the KV blocks of prompts for those that begin alike.")
-    ] = True,
+    total_timeout: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Seconds for a whole answer.", show_default="none"),
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     drain_timeout: Annotated[
         float, typer.Option(min=0, help="Seconds that SIGTERM leaves to what is running.")
     ] = 30.0,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object when the model is ready.")
+        bool, typer.Option("--json", help="Print one JSON object when the engine is ready.")
     ] = False,
 ) -> None:
-    """Serve MODEL over an OpenAI-compatible HTTP API with the embedded engine."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    options = EngineOptions(
-        weights=weights,
-        dtype=dtype,
-        kv_cache_dtype=kv_cache_dtype,
-        kv_cache_memory=kv_cache_memory,
-        num_threads=threads,
-        max_model_len=max_model_len,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-        max_waiting=max_waiting,
-        enable_prefix_cache=prefix_cache,
-    )
-    from carpool.serving.listen import Address, listening
-
-    # Until the server has handlers of its own, a SIGTERM leaves in good order, too.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    with listening(Address(host, port, uds)) as listener:
-        engine = _prepare(model, served_model_name or [], options)
-        announce = _announce_json if as_json else _announce
-        was_loading = _run(
-            engine, listener, drain_timeout, partial(announce, engine, listener, uds)
+    """Give MODEL to people with keys (`carpool keys add`), a fair share each."""
+    if no_auth and host not in _LOOPBACK:
+        raise UsageError(
+            f"--no-auth with --host {host} would let everybody on the network in; give people "
+            "keys (carpool keys add NAME), or listen on 127.0.0.1"
         )
-    if was_loading:
-        # The loading thread is inside OpenVINO, which must not be torn down under it.
-        sys.stdout.flush()
-        os._exit(0)
+    if (tls_cert is None) != (tls_key is None):
+        raise UsageError("--tls-cert and --tls-key go together")
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
 
-
-def _prepare(name: str, names: list[str], options: EngineOptions) -> "AsyncEngine":
-    """Have the model's files ready, and an engine that can load them."""
-    from carpool.cli.progress import progress_bar
-    from carpool.engine.engine import AsyncEngine
-    from carpool.engine.executor import ExecutorConfig
-    from carpool.engine.loader import load_model
-    from carpool.engine.resolve import default_cache, resolve
-    from carpool.engine.weights import prepare_weights
-
-    cache = default_cache()
-    with progress_bar() as report:
-        model = resolve(name, cache, report)
-        config = ExecutorConfig.from_options(options)
-        path = prepare_weights(cache, model, options.weights, config, report)
-    model_name, *aliases = [*names, model.name]
-    return AsyncEngine(
-        partial(load_model, model, path, options),
-        model_name,
-        model_aliases=tuple(aliases),
-        max_waiting=options.max_waiting,
-    )
-
-
-def _run(
-    engine: "AsyncEngine",
-    listener: socket.socket,
-    drain_s: float,
-    announce: "Callable[[LoadedModel], None]",
-) -> bool:
-    """Serve until a signal; whether that came while the model was loading."""
-    from carpool.engine.client import EngineState
-    from carpool.engine.serve import serve as serve_engine
+    from carpool.backends.supervisor import Supervisor
+    from carpool.gateway.gateway import Gateway, GatewayOptions
+    from carpool.gateway.serve import serve
+    from carpool.gateway.upstream_errors import Timeouts
+    from carpool.gateway.waiting_room import QueueLimits
     from carpool.serving.http_server import run
+    from carpool.serving.listen import Address, listening
+    from carpool.store.database import open_database
 
-    run(serve_engine(engine, listener, drain_s=drain_s, on_ready=announce))
-    return engine.state is EngineState.LOADING
+    with (
+        listening(Address(host, port)) as listener,
+        tempfile.TemporaryDirectory(prefix="carpool-") as run_folder,
+    ):
+        store = open_database(database)
+        engine = _backend(backend, model, Path(run_folder), backend_arg or [])
+        options = GatewayOptions(
+            needs_keys=not no_auth,
+            queue=QueueLimits(max_requests=max_waiting, max_wait_s=max_wait),
+            timeouts=Timeouts(
+                first_byte=first_byte_timeout, idle=idle_timeout, total=total_timeout
+            ),
+            journal_folder=_journal_folder(store.url),
+        )
+        announce = partial(_announce, model, listener, as_json, tls_cert is not None)
+        run(
+            serve(
+                lambda: Gateway(model, alias or [], Supervisor(engine), store, options),
+                listener,
+                drain_s=drain_timeout,
+                on_ready=announce,
+                tls_cert=tls_cert,
+                tls_key=tls_key,
+            )
+        )
 
 
-def _announce_json(
-    engine: "AsyncEngine", listener: socket.socket, uds: Path | None, loaded: "LoadedModel"
-) -> None:
-    from carpool.serving.listen import base_url
+def _backend(backend: str, model: str, run_folder: Path, arguments: list[str]) -> "Backend":
+    from carpool.backends.create import attach, is_url, launch
 
-    config = loaded.scheduler_config
-    fields = {
-        "base_url": f"{base_url(listener)}/v1",
-        "uds": None if uds is None else str(uds),
-        "model": engine.model_name,
-        "max_num_seqs": config.max_num_seqs,
-        "kv_tokens": config.kv_tokens,
-        "max_model_len": config.max_model_len,
-        "max_num_batched_tokens": config.max_num_batched_tokens,
-        "kv_bytes_per_token": loaded.executor.bytes_per_block // config.block_size,
-        "weights_path": str(loaded.executor.path),
-        "weight_bytes": loaded.executor.weight_bytes,
-        "dtype": loaded.executor.config.dtype,
-        "kv_cache_dtype": loaded.executor.config.kv_cache_dtype,
-    }
-    typer.echo(json.dumps(fields))
+    if is_url(backend):
+        return attach("engine", backend, model=None)
+    return launch(backend, "engine", model, run_folder=run_folder, options=arguments)
+
+
+def _journal_folder(database_url: str) -> Path:
+    """Usage on its way to the database: beside its file or, where there is none, where data
+    belongs. Each database has one of its own, so that none gets the rows of another."""
+    import hashlib
+    import os
+
+    from sqlalchemy import make_url
+
+    from carpool.store.database import default_database_url
+
+    url = make_url(database_url)
+    if url.get_backend_name() == "sqlite":
+        file = Path(url.database or "").expanduser().absolute()
+        return file.with_name(f"{file.name}.journal")
+    default_file = Path(make_url(default_database_url(os.environ)).database or "")
+    name = hashlib.sha256(database_url.encode()).hexdigest()[:12]
+    return default_file.with_name(f"{name}.journal")
 
 
 def _announce(
-    engine: "AsyncEngine", listener: socket.socket, uds: Path | None, loaded: "LoadedModel"
+    model: str, listener: socket.socket, as_json: bool, is_tls: bool, status: "BackendStatus"
 ) -> None:
     from carpool.serving.listen import base_url
 
-    url, config = f"{base_url(listener)}/v1", loaded.scheduler_config
-    option = "" if uds is None else f"--unix-socket {uds} "
-    typer.echo(
-        f"{engine.model_name} is ready at {url}{f' on {uds}' if uds else ''}: "
-        f"{config.max_num_seqs} sequences at once, {config.kv_tokens:,} KV tokens, "
-        f"{config.max_model_len:,} tokens of context"
-    )
-    if not sys.stdout.isatty():
+    url = f"{base_url(listener)}/v1"
+    if is_tls:
+        url = url.replace("http://", "https://", 1)
+    capacity = status.capacity
+    if as_json:
+        fields = {
+            "base_url": url,
+            "model": model,
+            "max_num_seqs": capacity.max_num_seqs if capacity else None,
+            "kv_tokens": capacity.kv_tokens if capacity else None,
+        }
+        typer.echo(json.dumps(fields))
         return
-    typer.echo(f"""
-Ask it with curl:
-
-  curl {option}{url}/chat/completions -H 'content-type: application/json' \\
-    -d '{{"model": "{engine.model_name}", "max_tokens": 100, "temperature": 0,
-         "messages": [{{"role": "user", "content": "What is the capital of France?"}}]}}'
-
-or from Python (pip install openai):
-
-  from openai import OpenAI
-  client = OpenAI(base_url="{url}", api_key="none")
-  answer = client.chat.completions.create(
-      model="{engine.model_name}", max_tokens=100, temperature=0,
-      messages=[{{"role": "user", "content": "What is the capital of France?"}}])
-  print(answer.choices[0].message.content)
-
-Ctrl-C stops it.""")
+    seats = f": {capacity.max_num_seqs} seats, {capacity.kv_tokens:,} KV tokens" if capacity else ""
+    typer.echo(f"{model} is ready at {url}{seats}")
+    if sys.stdout.isatty():
+        typer.echo("Give somebody a key: carpool keys add NAME. Ctrl-C stops it.")

@@ -32,7 +32,7 @@ def children(pid):
 def engine_pid(gateway):
     for pid in children(gateway.pid):
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            if b"serve" in file.read():
+            if b"\0engine\0" in file.read():
                 return pid
     return None
 

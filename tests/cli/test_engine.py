@@ -1,4 +1,4 @@
-"""`carpool serve` as a process: what it refuses to start with, and how it leaves."""
+"""`carpool engine` as a process: what it refuses to start with, and how it leaves."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def refusal(cache: ModelCache) -> Serve:
 
     def run(*arguments: object) -> str:
         done = subprocess.run(
-            [CARPOOL, "serve", *map(str, arguments)],
+            [CARPOOL, "engine", *map(str, arguments)],
             env=os.environ | {"CARPOOL_HOME": str(cache.home)},
             capture_output=True,
             text=True,
@@ -160,7 +160,7 @@ def start(model_folder: Path, tmp_path: Path) -> Iterator[Callable[[], Server]]:
 
     def run() -> Server:
         path = tmp_path / "s.sock"
-        command = [CARPOOL, "serve", "smollm2-135m", "--uds", path, "--json"]
+        command = [CARPOOL, "engine", "smollm2-135m", "--uds", path, "--json"]
         command += ["--weights", "compressed", "--kv-cache-memory", "256MiB"]
         command += ["--max-model-len", "4096"]
         process = subprocess.Popen(
