@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from carpool.store.key import Key, KeyLimits
+from carpool.store.key import Key
 from carpool.store.lane import Lane
+from carpool.store.limits import Limits
 
 
 class FakeClient:
@@ -82,6 +83,6 @@ def make_key() -> Callable[..., Key]:
             "expires_at": None,
             "revoked_at": None,
         }
-        return Key(limits=KeyLimits(**limits), **fields | (key or {}))
+        return Key(limits=Limits(**limits), **fields | (key or {}))
 
     return make

@@ -38,8 +38,8 @@ from mock_engine import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from carpool.store.database import Database
-from carpool.store.key import KeyLimits
 from carpool.store.key_store import KeyStore, NewKey
+from carpool.store.limits import Limits
 
 CHAT = "/v1/chat/completions"
 MODEL = "team-model"
@@ -176,8 +176,8 @@ class GatewayProcess:
         return [made.pop() for _ in range(num_people)]
 
     def _make_people(self, num_people: int, options: dict[str, Any]) -> list["Person"]:
-        names = KeyLimits.__dataclass_fields__.keys() & options.keys()
-        limits = KeyLimits(**{name: options[name] for name in names})
+        names = Limits.__dataclass_fields__.keys() & options.keys()
+        limits = Limits(**{name: options[name] for name in names})
         others = {name: value for name, value in options.items() if name not in names}
         people = []
         for _ in range(num_people):

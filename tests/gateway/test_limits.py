@@ -11,14 +11,14 @@ from carpool.gateway.limits import KeyMeter
 from carpool.gateway.meters import Meters
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.refusal import Refusal
-from carpool.store.key import KeyLimits
+from carpool.store.limits import Limits
 
 NOON = datetime(2027, 1, 31, 12, tzinfo=UTC)
 START = 1000.0
 
 
 def meter_of(**limits):
-    return KeyMeter(KeyLimits(**limits), NOON)
+    return KeyMeter(Limits(**limits), NOON)
 
 
 def refused(meter, num_tokens=1, now=START, utc=NOON):
@@ -118,7 +118,7 @@ def test_settling_or_cancelling_again_is_nothing():
 
 
 def test_a_day_begins_at_midnight_and_a_month_on_its_first():
-    limits = KeyLimits(daily_tokens=100, monthly_tokens=150)
+    limits = Limits(daily_tokens=100, monthly_tokens=150)
     meter = KeyMeter(limits, NOON - timedelta(days=1))
     meter.reserve(100, START, NOON - timedelta(days=1)).settle(100)
     refused(meter, utc=NOON - timedelta(hours=13))
@@ -140,13 +140,13 @@ def test_tokens_count_for_the_day_on_which_they_were_reserved():
 
 def test_a_month_ends_in_december_too():
     december = datetime(2027, 12, 31, 23, 59, tzinfo=UTC)
-    meter = KeyMeter(KeyLimits(monthly_tokens=10), december, monthly_used=10)
+    meter = KeyMeter(Limits(monthly_tokens=10), december, monthly_used=10)
     assert refused(meter, utc=december).retry_after_s == 60
     meter.reserve(10, START, december + timedelta(minutes=1))
 
 
 def test_what_was_used_before_the_process_began_counts():
-    meter = KeyMeter(KeyLimits(daily_tokens=100), NOON, daily_used=95)
+    meter = KeyMeter(Limits(daily_tokens=100), NOON, daily_used=95)
     refused(meter, 6)
     meter.reserve(5, START, NOON)
 
@@ -156,12 +156,12 @@ def test_changed_limits_forget_nothing(name):
     meter = meter_of(**{name: 4})
     for _ in range(4):
         meter.reserve(1, START, NOON)
-    meter.change(KeyLimits(**{name: 5}), START)
+    meter.change(Limits(**{name: 5}), START)
     meter.reserve(1, START, NOON)
     refused(meter)
-    meter.change(KeyLimits(**{name: 2}), START)
+    meter.change(Limits(**{name: 2}), START)
     refused(meter)
-    meter.change(KeyLimits(), START)
+    meter.change(Limits(), START)
     for _ in range(100):
         meter.reserve(1, START, NOON)
 
@@ -169,16 +169,16 @@ def test_changed_limits_forget_nothing(name):
 def test_a_budget_that_comes_later_knows_what_was_used_before():
     meter = meter_of(rpm=100)
     meter.reserve(80, START, NOON).settle(80)
-    meter.change(KeyLimits(daily_tokens=100), START)
+    meter.change(Limits(daily_tokens=100), START)
     refused(meter, 21)
-    meter.change(KeyLimits(daily_tokens=100), START)
+    meter.change(Limits(daily_tokens=100), START)
     meter.reserve(100, START, NOON + timedelta(days=1))
 
 
 def test_a_limit_that_came_later_is_given_nothing_back():
     meter = meter_of(rpm=10)
     early = meter.reserve(500, START, NOON)
-    meter.change(KeyLimits(tpm=100), START)
+    meter.change(Limits(tpm=100), START)
     meter.reserve(100, START, NOON)
     early.settle(0)
     refused(meter)

@@ -14,6 +14,7 @@ from sqlalchemy import text
 from carpool.store.database import Database, default_database_url, open_database
 from carpool.store.errors import DatabaseAway, StoreError
 from carpool.store.key_store import KeyStore
+from carpool.store.person import Person
 from carpool.store.schema import metadata
 
 
@@ -45,6 +46,22 @@ def test_migrations_lead_to_the_schema_and_may_run_again(database: Database) -> 
             if difference[0] != "remove_table" or difference[1].name != "alembic_version"
         ]
     assert differences == []
+
+
+def test_people_and_keys_of_an_older_carpool_stay_as_they_were(
+    url: str,
+) -> None:
+    old = Database(url)
+    old.migrate("0001")
+    with old.write() as connection:
+        connection.execute(text("INSERT INTO people VALUES ('ana', 'Ana', 2.5)"))
+    old.close()
+    new = Database(url)
+    new.migrate()
+    keys = KeyStore(new)
+    assert keys.list_people() == (Person("ana", "Ana", 2.5),)
+    assert keys.add_key("ana", "laptop").key.person_id == "ana"
+    new.close()
 
 
 def test_several_processes_may_migrate_at_once(url: str) -> None:
@@ -92,7 +109,9 @@ def test_a_newer_database_is_left_alone(database: Database) -> None:
 def test_a_write_is_all_or_nothing(database: Database) -> None:
     def add_then_fail() -> None:
         with database.write() as connection:
-            connection.execute(text("INSERT INTO people VALUES ('p', 'Ana', 1.0)"))
+            connection.execute(
+                text("INSERT INTO people (person_id, name, weight) VALUES ('p', 'Ana', 1)")
+            )
             raise InterruptedError
 
     with pytest.raises(InterruptedError):

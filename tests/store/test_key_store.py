@@ -8,13 +8,13 @@ import pytest
 
 from carpool.store.database import Database
 from carpool.store.errors import InvalidField, NotFound
-from carpool.store.key import KeyLimits
 from carpool.store.key_store import KeyStore
 from carpool.store.key_text import parse_key_text, secret_matches
 from carpool.store.key_view import key_view
 from carpool.store.lane import Lane
+from carpool.store.limits import Limits
 
-LIMITS = KeyLimits(60, 10_000, 4, 2_000, 500, 10**6, 10**9)
+LIMITS = Limits(60, 10_000, 4, 2_000, 500, 10**6, 10**9)
 
 
 def test_a_key_comes_back_as_it_was_made(keys: KeyStore, clock: Callable[[], float]) -> None:
@@ -39,7 +39,7 @@ def test_a_key_comes_back_as_it_was_made(keys: KeyStore, clock: Callable[[], flo
 def test_by_default_a_key_may_do_everything_for_good(keys: KeyStore) -> None:
     person = keys.add_person("Ana")
     key = keys.get_key(keys.add_key(person.person_id, "laptop").key.key_id)
-    assert (key.models, key.limits, key.lane) == (None, KeyLimits(), Lane.INTERACTIVE)
+    assert (key.models, key.limits, key.lane) == (None, Limits(), Lane.INTERACTIVE)
     assert (key.is_private, key.expires_at, key.revoked_at) == (False, None, None)
     assert key.may_use("anything")
 
@@ -92,7 +92,9 @@ def test_every_change_and_nothing_else_raises_the_version(
     note()
     keys.rotate(key.key_id)
     note()
-    keys.set_weight(person.person_id, 3.0)
+    keys.change_person(person.person_id, weight=3.0)
+    note()
+    keys.change_key(key.key_id, limits={"rpm": 5})
     note()
     keys.add_key_for("Ben", "phone")
     note()
@@ -145,8 +147,81 @@ def test_a_bad_key_leaves_no_person_behind(keys: KeyStore) -> None:
     with pytest.raises(InvalidField, match="weight"):
         keys.add_key_for("Ana", weight=-1)
     with pytest.raises(InvalidField, match="rpm"):
-        keys.add_key_for("Ana", limits=KeyLimits(rpm=0))
+        keys.add_key_for("Ana", limits=Limits(rpm=0))
     assert keys.list_people() == ()
+
+
+def test_what_is_not_named_in_a_change_stays(keys: KeyStore, clock: Callable[[], float]) -> None:
+    ana, new = keys.add_key_for("Ana", "laptop", limits=LIMITS, models=["fast"], lane=Lane.BATCH)
+    changed = keys.change_key(new.key.key_id, limits={"rpm": 5, "tpm": None})
+    assert changed == replace(new.key, limits=replace(LIMITS, rpm=5, tpm=None))
+    changed = keys.change_key(new.key.key_id, models=None, expires_at=clock() + 5, is_private=True)
+    assert (changed.models, changed.expires_at, changed.is_private) == (None, clock() + 5, True)
+    assert keys.change_key(new.key.key_id, expires_at=None, name="desk").expires_at is None
+    assert keys.get_key(new.key.key_id) == replace(changed, expires_at=None, name="desk")
+    heavier = keys.change_person(ana.person_id, weight=2.0, limits={"daily_tokens": 100})
+    assert heavier == replace(ana, weight=2.0, limits=Limits(daily_tokens=100))
+    freed = keys.change_person(ana.person_id, limits={"daily_tokens": None}, name="Anna")
+    assert freed == replace(ana, weight=2.0, name="Anna") == keys.get_person(ana.person_id)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"limits": {"rpm": 0}}, "rpm"),
+        ({"limits": {"rps": 5}}, "rps"),
+        ({"models": []}, "models"),
+        ({"expires_at": 0.0}, "expires_at"),
+        ({"name": ""}, "label"),
+    ],
+)
+def test_a_bad_change_of_a_key_changes_nothing(
+    keys: KeyStore, changes: dict[str, object], field: str
+) -> None:
+    _, new = keys.add_key_for("Ana", limits=LIMITS)
+    version = keys.version()
+    with pytest.raises(InvalidField, match=f"^{field}:"):
+        keys.change_key(new.key.key_id, **changes)  # type: ignore[arg-type]
+    assert keys.get_key(new.key.key_id) == new.key
+    assert keys.version() == version
+
+
+def test_a_key_that_expired_can_be_given_more_time_and_a_revoked_one_cannot(
+    keys: KeyStore, clock: Callable[[], float]
+) -> None:
+    _, new = keys.add_key_for("Ana", expires_at=clock() + 1)
+    clock.now += 10  # type: ignore[attr-defined]
+    keys.change_key(new.key.key_id, limits={"rpm": 5})
+    assert keys.change_key(new.key.key_id, expires_at=clock() + 1).is_live(clock())
+    keys.revoke(new.key.key_id)
+    with pytest.raises(InvalidField, match="revoked; add a new one"):
+        keys.change_key(new.key.key_id, limits={"rpm": 5})
+
+
+def test_two_people_cannot_come_to_have_one_name(keys: KeyStore) -> None:
+    ana, _ = keys.add_person("Ana"), keys.add_person("Ben")
+    with pytest.raises(InvalidField, match="there is a person named 'Ben'"):
+        keys.change_person(ana.person_id, name="Ben")
+    assert keys.change_person(ana.person_id, name="Ana") == ana
+
+
+def test_a_person_is_removed_with_their_keys_but_not_with_keys_that_work(keys: KeyStore) -> None:
+    ana, first = keys.add_key_for("Ana", "laptop")
+    _, second = keys.add_key_for("Ana", "phone")
+    _, other = keys.add_key_for("Ben")
+    keys.revoke(first.key.key_id)
+    with pytest.raises(InvalidField, match=second.key.key_id):
+        keys.remove_person(ana.person_id)
+    assert len(keys.list_keys()) == 3
+    assert keys.remove_person(ana.person_id, with_keys=True) == ana
+    assert keys.list_keys() == (other.key,)
+    assert keys.find_person("Ana") is None
+    assert keys.add_person("Ana").person_id != ana.person_id
+
+
+def test_a_person_is_called_by_name_or_id(keys: KeyStore) -> None:
+    ana = keys.add_person("Ana", limits=LIMITS)
+    assert keys.person_called(" Ana ") == keys.person_called(ana.person_id) == ana
 
 
 def test_a_key_is_found_by_id_text_or_its_only_owner(keys: KeyStore) -> None:
@@ -166,13 +241,14 @@ def test_a_key_is_found_by_id_text_or_its_only_owner(keys: KeyStore) -> None:
 
 
 def test_what_is_not_there_is_not_found(keys: KeyStore) -> None:
-    for ask in (keys.get_key, keys.rotate, keys.revoke, keys.find_key, keys.get_person):
+    by_id = (keys.get_key, keys.rotate, keys.revoke, keys.get_person, keys.remove_person)
+    for ask in (*by_id, keys.change_key, keys.change_person, keys.find_key, keys.person_called):
         with pytest.raises(NotFound):
             ask("nobody")
     with pytest.raises(NotFound):
         keys.add_key("nobody", "laptop")
     with pytest.raises(NotFound):
-        keys.set_weight("nobody", 1.0)
+        keys.change_person("nobody", weight=1.0)
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf"), 1e9])
@@ -190,9 +266,9 @@ def test_a_name_that_does_not_print_is_refused(keys: KeyStore, name: str) -> Non
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"limits": KeyLimits(rpm=0)}, "rpm"),
-        ({"limits": KeyLimits(monthly_tokens=-5)}, "monthly_tokens"),
-        ({"limits": KeyLimits(tpm=10**30)}, "tpm"),
+        ({"limits": Limits(rpm=0)}, "rpm"),
+        ({"limits": Limits(monthly_tokens=-5)}, "monthly_tokens"),
+        ({"limits": Limits(tpm=10**30)}, "tpm"),
         ({"models": []}, "models"),
         ({"models": ["fast", ""]}, "models"),
         ({"expires_at": 1_800_000_000.0}, "expires_at"),

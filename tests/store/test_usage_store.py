@@ -120,6 +120,14 @@ def test_budgets_count_prompt_and_output_from_a_moment_on(
     assert ledger.tokens_since(0.0) == 60
 
 
+def test_tokens_of_a_person_are_counted_by_model(ledger: UsageStore, make_row: MakeRow) -> None:
+    for model in ("fast", "quick", "deep"):
+        ledger.insert([make_row(model=model), make_row(model=model, person_id="ben")])
+    assert ledger.tokens_since(0.0, person_id="ana", models=("fast",)) == 15
+    assert ledger.tokens_since(0.0, person_id="ana", models=("fast", "quick")) == 30
+    assert ledger.tokens_since(0.0, person_id="ana", models=()) == 0
+
+
 def test_recent_output_is_of_the_newest_answers(ledger: UsageStore, make_row: MakeRow) -> None:
     assert ledger.recent_output("ana") == OutputStats(0, 0.0)
     ledger.insert(make_row(started_at=NOON + at, output_tokens=at) for at in range(1, 11))

@@ -83,9 +83,9 @@ def add(
     database: DatabaseOption = None,
 ) -> None:
     """Make a key for NAME and print it, this once."""
-    from carpool.store.key import KeyLimits
+    from carpool.store.limits import Limits
 
-    limits = KeyLimits(
+    limits = Limits(
         rpm=rpm,
         tpm=tpm,
         max_in_flight=max_in_flight,
@@ -162,7 +162,7 @@ def usage(
     database: DatabaseOption = None,
 ) -> None:
     """Sum up what keys used; of one key, also what is left of its budgets."""
-    from carpool.store.key import KeyLimits
+    from carpool.store.limits import Limits
     from carpool.store.usage_store import UsageStore, day_start, month_start
 
     with _store(database) as store:
@@ -177,7 +177,7 @@ def usage(
         typer.echo(json.dumps({"keys": rows, "tokens_today": today, "tokens_this_month": month}))
         return
     print_totals(GroupBy.KEY, totals)
-    limits = KeyLimits() if found is None else found.limits
+    limits = Limits() if found is None else found.limits
     typer.echo(f"tokens today: {_of(today, limits.daily_tokens)}")
     typer.echo(f"tokens this month: {_of(month, limits.monthly_tokens)}")
 

@@ -22,8 +22,9 @@ from carpool.gateway.metrics import GatewayMetrics
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.refusal import Refusal
 from carpool.gateway.served_model import ServedModel, by_name
-from carpool.store.key import Key, KeyLimits
+from carpool.store.key import Key
 from carpool.store.lane import Lane
+from carpool.store.limits import Limits
 from carpool.store.person import Person
 
 Scope = MutableMapping[str, Any]
@@ -47,7 +48,7 @@ _LOOPBACK = ("127.", "::1")
 _log = logging.getLogger(__name__)
 
 NOBODY = Caller(
-    Key("anybody", b"", "anybody", "anybody", None, KeyLimits(), Lane.INTERACTIVE, False, 0, None,
+    Key("anybody", b"", "anybody", "anybody", None, Limits(), Lane.INTERACTIVE, False, 0, None,
         None),
     Person("anybody", "anybody"),
 )  # fmt: skip

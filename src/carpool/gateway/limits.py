@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.rate_limit import RateLimit
 from carpool.gateway.refusal import Refusal, whole_seconds
-from carpool.store.key import KeyLimits
+from carpool.store.limits import Limits
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class KeyMeter:
     """What one key has used. `now` is monotonic seconds, `utc` the wall clock."""
 
     def __init__(
-        self, limits: KeyLimits, utc: datetime, *, daily_used: int = 0, monthly_used: int = 0
+        self, limits: Limits, utc: datetime, *, daily_used: int = 0, monthly_used: int = 0
     ) -> None:
         self.limits = limits
         self._requests = None if limits.rpm is None else RateLimit(limits.rpm)
@@ -54,7 +54,7 @@ class KeyMeter:
             TokenBudget("monthly", _begin("monthly", utc), monthly_used, limits.monthly_tokens),
         )
 
-    def change(self, limits: KeyLimits, now: float) -> None:
+    def change(self, limits: Limits, now: float) -> None:
         """Other limits from now on; what was used stays used."""
         self._requests = _changed(self._requests, limits.rpm, now)
         self._tokens = _changed(self._tokens, limits.tpm, now)

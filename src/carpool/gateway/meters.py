@@ -5,7 +5,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from carpool.gateway.limits import KeyMeter
-from carpool.store.key import Key, KeyLimits
+from carpool.store.key import Key
+from carpool.store.limits import Limits
 
 UsedTokens = Callable[[Key], tuple[int, int]]
 """Tokens a key has used today and this month."""
@@ -37,6 +38,6 @@ class Meters:
         return self._meters.setdefault(key.key_id, meter)
 
 
-def _is_metered(limits: KeyLimits) -> bool:
+def _is_metered(limits: Limits) -> bool:
     numbers = (limits.rpm, limits.tpm, limits.daily_tokens, limits.monthly_tokens)
     return any(number is not None for number in numbers)

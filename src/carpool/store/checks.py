@@ -1,11 +1,11 @@
 """What a person and a key may be. Every function raises InvalidField."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import fields
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from carpool.store.errors import InvalidField
-from carpool.store.key import KeyLimits
+from carpool.store.limits import LIMIT_NAMES, Limits
 
 MAX_NAME_CHARS = 100
 MAX_LIMIT = 10**15
@@ -25,14 +25,22 @@ def check_weight(weight: float) -> float:
     return weight
 
 
-def check_limits(limits: KeyLimits) -> KeyLimits:
-    for field in fields(limits):
-        value = getattr(limits, field.name)
+def check_limits(limits: Limits) -> Limits:
+    for name in LIMIT_NAMES:
+        value = getattr(limits, name)
         if value is not None and not 1 <= value <= MAX_LIMIT:
             raise InvalidField(
-                field.name, f"takes 1 to {MAX_LIMIT}, not {value}; leave it out for no limit"
+                name, f"takes 1 to {MAX_LIMIT}, not {value}; leave it out for no limit"
             )
     return limits
+
+
+def changed_limits(limits: Limits, changes: Mapping[str, int | None]) -> Limits:
+    """`limits` with those in `changes` in place of the ones of the same names."""
+    for name in changes:
+        if name not in LIMIT_NAMES:
+            raise InvalidField(name, f"is no limit; there are {', '.join(LIMIT_NAMES)}")
+    return check_limits(replace(limits, **changes))
 
 
 def check_models(models: Iterable[str] | None) -> frozenset[str] | None:

@@ -66,7 +66,7 @@ class Database:
                 raise StoreError(f"no database of kind {other!r}; {_FORMS}")
         self._writer = self._engine.execution_options(is_write=True)
 
-    def migrate(self) -> None:
+    def migrate(self, revision: str = "head") -> None:
         """Make the tables, or bring them up to date. Several processes may do so at once.
 
         Raises StoreError where a newer Carpool has been at the database.
@@ -82,7 +82,7 @@ class Database:
                 connection.execute(lock, {"lock": _MIGRATION_LOCK})
             config.attributes["connection"] = connection
             try:
-                upgrade(config, "head")
+                upgrade(config, revision)
             except CommandError as error:
                 raise StoreError(
                     f"the database {self.url} was made by a newer Carpool ({error}); "

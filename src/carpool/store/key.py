@@ -3,20 +3,7 @@
 from dataclasses import dataclass, field
 
 from carpool.store.lane import Lane
-
-
-@dataclass(frozen=True, slots=True)
-class KeyLimits:
-    """None is no limit. `rpm` and `tpm` are requests and tokens a minute, the budgets count
-    prompt and output tokens of a day and of a month (UTC)."""
-
-    rpm: int | None = None
-    tpm: int | None = None
-    max_in_flight: int | None = None
-    max_prompt_tokens: int | None = None
-    max_output_tokens: int | None = None
-    daily_tokens: int | None = None
-    monthly_tokens: int | None = None
+from carpool.store.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +19,7 @@ class Key:
     person_id: str
     name: str
     models: frozenset[str] | None
-    limits: KeyLimits
+    limits: Limits
     lane: Lane
     is_private: bool
     created_at: float

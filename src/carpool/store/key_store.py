@@ -3,16 +3,16 @@
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import NamedTuple, TypedDict, Unpack
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from carpool.store import checks
 from carpool.store.database import Database
 from carpool.store.errors import InvalidField, NotFound
-from carpool.store.key import Key, KeyLimits
+from carpool.store.key import Key
 from carpool.store.key_text import (
     ID_BYTES,
     SECRET_BYTES,
@@ -22,20 +22,39 @@ from carpool.store.key_text import (
     parse_key_text,
 )
 from carpool.store.lane import Lane
+from carpool.store.limits import NO_LIMITS, Limits
 from carpool.store.person import Person
+from carpool.store.rows import key_columns, key_of, person_columns, person_of
 from carpool.store.schema import key_version, keys, people
-
-_LIMITS = tuple(field.name for field in fields(KeyLimits))
 
 
 class KeyOptions(TypedDict, total=False):
     """What a key may be given: none means all models, no limits, interactive, for good."""
 
     models: Iterable[str] | None
-    limits: KeyLimits
+    limits: Limits
     lane: Lane
     is_private: bool
     expires_at: float | None
+
+
+class KeyChanges(TypedDict, total=False):
+    """What to change of a key; `limits` by name, None for no limit."""
+
+    name: str
+    models: Iterable[str] | None
+    limits: Mapping[str, int | None]
+    lane: Lane
+    is_private: bool
+    expires_at: float | None
+
+
+class PersonChanges(TypedDict, total=False):
+    """What to change of a person; `limits` by name, None for no limit."""
+
+    name: str
+    weight: float
+    limits: Mapping[str, int | None]
 
 
 class NewKey(NamedTuple):
@@ -71,16 +90,19 @@ class KeyStore:
         self._clock = clock
         self._random_bytes = random_bytes
 
-    def add_person(self, name: str, weight: float = 1.0) -> Person:
+    def add_person(self, name: str, weight: float = 1.0, limits: Limits = NO_LIMITS) -> Person:
         """Raises InvalidField, also for a name that somebody has."""
-        name, weight = checks.check_name("name", name), checks.check_weight(weight)
+        person = Person(
+            new_id(self._random_bytes(ID_BYTES)),
+            checks.check_name("name", name),
+            checks.check_weight(weight),
+            checks.check_limits(limits),
+        )
         with self.database.write() as connection:
             _bump(connection)
-            if _person_named(connection, name) is not None:
-                raise InvalidField("name", f"there is a person named {name!r}; take another")
-            person = Person(new_id(self._random_bytes(ID_BYTES)), name, weight)
-            connection.execute(insert(people).values(asdict(person)))
-            return person
+            _check_free(connection, person.name)
+            connection.execute(insert(people).values(person_columns(person)))
+        return person
 
     def find_person(self, name: str) -> Person | None:
         with self.database.read() as connection:
@@ -91,17 +113,43 @@ class KeyStore:
         with self.database.read() as connection:
             return tuple(_people(connection))
 
-    def set_weight(self, person_id: str, weight: float) -> Person:
-        """Raises InvalidField, NotFound."""
-        weight = checks.check_weight(weight)
-        with self.database.write() as connection:
-            _bump(connection)
-            return _set_weight(connection, person_id, weight)
-
     def get_person(self, person_id: str) -> Person:
         """Raises NotFound."""
         with self.database.read() as connection:
             return _get_person(connection, person_id)
+
+    def person_called(self, called: str) -> Person:
+        """The person with this id or name. Raises NotFound."""
+        with self.database.read() as connection:
+            row = connection.execute(select(people).where(people.c.person_id == called)).first()
+            found = person_of(row) if row else _person_named(connection, called.strip())
+        if found is None:
+            raise NotFound(f"no person {called!r}; `carpool people list` has all")
+        return found
+
+    def change_person(self, person_id: str, **changes: Unpack[PersonChanges]) -> Person:
+        """What is not named stays as it is. Raises InvalidField, NotFound."""
+        with self.database.write() as connection:
+            _bump(connection)
+            return _change_person(connection, person_id, changes)
+
+    def remove_person(self, person_id: str, *, with_keys: bool = False) -> Person:
+        """Forget a person and all their keys; what they used stays in the ledger, by their id.
+
+        Raises NotFound, and InvalidField for keys that work, unless they are to end `with_keys`.
+        """
+        with self.database.write() as connection:
+            _bump(connection)
+            person = _get_person(connection, person_id)
+            live = [key for key in _keys(connection, person_id) if key.is_live(self._clock())]
+            if live and not with_keys:
+                ids = ", ".join(key.key_id for key in live)
+                raise InvalidField(
+                    "person", f"{person.name} has keys that work ({ids}); revoke them first"
+                )
+            connection.execute(delete(keys).where(keys.c.person_id == person_id))
+            connection.execute(delete(people).where(people.c.person_id == person_id))
+            return person
 
     def add_key(self, person_id: str, name: str, **options: Unpack[KeyOptions]) -> NewKey:
         """A key of `person_id`; `name` is its label. Raises InvalidField, NotFound."""
@@ -109,7 +157,7 @@ class KeyStore:
         with self.database.write() as connection:
             _bump(connection)
             _get_person(connection, person_id)
-            connection.execute(insert(keys).values(_columns(new.key)))
+            connection.execute(insert(keys).values(key_columns(new.key)))
         return new
 
     def add_key_for(
@@ -129,13 +177,13 @@ class KeyStore:
             _bump(connection)
             known = _person_named(connection, person_name)
             if known is None:
-                connection.execute(insert(people).values(asdict(person)))
+                connection.execute(insert(people).values(person_columns(person)))
             else:
                 person = known
             if weight is not None:
-                person = _set_weight(connection, person.person_id, checks.check_weight(weight))
+                person = _change_person(connection, person.person_id, {"weight": weight})
             new = new._replace(key=replace(new.key, person_id=person.person_id))
-            connection.execute(insert(keys).values(_columns(new.key)))
+            connection.execute(insert(keys).values(key_columns(new.key)))
         return person, new
 
     def list_keys(self) -> tuple[Key, ...]:
@@ -158,7 +206,7 @@ class KeyStore:
         with self.database.read() as connection:
             row = connection.execute(select(keys).where(keys.c.key_id == key_id)).first()
             if row is not None:
-                return _key(row)
+                return key_of(row)
             person = _person_named(connection, called.strip())
             found = [] if person is None else _keys(connection, person.person_id)
         live = [key for key in found if key.is_live(self._clock())]
@@ -172,6 +220,18 @@ class KeyStore:
         ids = ", ".join(key.key_id for key in live)
         raise NotFound(f"{called} has {len(live)} keys; name one of {ids}")
 
+    def change_key(self, key_id: str, **changes: Unpack[KeyChanges]) -> Key:
+        """What is not named stays as it is. Raises InvalidField, also for a key that was
+        revoked, and NotFound."""
+        with self.database.write() as connection:
+            _bump(connection)
+            key = _get(connection, key_id)
+            if key.revoked_at is not None:
+                raise InvalidField("key", f"{key_id} is revoked; add a new one")
+            key = _changed(key, changes, self._clock())
+            _update(connection, key)
+            return key
+
     def rotate(self, key_id: str) -> NewKey:
         """A new secret in place of the old, which stops working. Raises InvalidField, NotFound."""
         secret = self._random_bytes(SECRET_BYTES)
@@ -182,7 +242,7 @@ class KeyStore:
                 state = "expired" if key.revoked_at is None else "revoked"
                 raise InvalidField("key", f"{key_id} is {state}; add a new one")
             key = replace(key, secret_sha256=hash_secret(secret))
-            _update(connection, key_id, secret_sha256=key.secret_sha256)
+            _update(connection, key)
         return NewKey(key, format_key_text(key_id, secret))
 
     def revoke(self, key_id: str) -> Key:
@@ -192,7 +252,7 @@ class KeyStore:
             key = _get(connection, key_id)
             if key.revoked_at is None:
                 key = replace(key, revoked_at=self._clock())
-                _update(connection, key_id, revoked_at=key.revoked_at)
+                _update(connection, key)
             return key
 
     def version(self) -> int:
@@ -218,7 +278,7 @@ class KeyStore:
             person_id=person_id,
             name=checks.check_name("label", name),
             models=checks.check_models(options.get("models")),
-            limits=checks.check_limits(options.get("limits", KeyLimits())),
+            limits=checks.check_limits(options.get("limits", NO_LIMITS)),
             lane=options.get("lane", Lane.INTERACTIVE),
             is_private=options.get("is_private", False),
             created_at=now,
@@ -238,62 +298,69 @@ def _version(connection: Connection) -> int:
 
 def _person_named(connection: Connection, name: str) -> Person | None:
     row = connection.execute(select(people).where(people.c.name == name)).first()
-    return None if row is None else _person(row)
+    return None if row is None else person_of(row)
 
 
 def _get_person(connection: Connection, person_id: str) -> Person:
     row = connection.execute(select(people).where(people.c.person_id == person_id)).first()
     if row is None:
         raise NotFound(f"no person {person_id!r}")
-    return _person(row)
+    return person_of(row)
 
 
-def _set_weight(connection: Connection, person_id: str, weight: float) -> Person:
-    person = _get_person(connection, person_id)
+def _check_free(connection: Connection, name: str) -> None:
+    if _person_named(connection, name) is not None:
+        raise InvalidField("name", f"there is a person named {name!r}; take another")
+
+
+def _change_person(connection: Connection, person_id: str, changes: PersonChanges) -> Person:
+    old = _get_person(connection, person_id)
+    person = replace(
+        old,
+        name=checks.check_name("name", changes.get("name", old.name)),
+        weight=checks.check_weight(changes.get("weight", old.weight)),
+        limits=checks.changed_limits(old.limits, changes.get("limits", {})),
+    )
+    if person.name != old.name:
+        _check_free(connection, person.name)
     mine = people.c.person_id == person_id
-    connection.execute(update(people).where(mine).values(weight=weight))
-    return replace(person, weight=weight)
+    connection.execute(update(people).where(mine).values(person_columns(person)))
+    return person
 
 
 def _people(connection: Connection) -> list[Person]:
-    return [_person(row) for row in connection.execute(select(people).order_by(people.c.name))]
+    return [person_of(row) for row in connection.execute(select(people).order_by(people.c.name))]
 
 
 def _get(connection: Connection, key_id: str) -> Key:
     row = connection.execute(select(keys).where(keys.c.key_id == key_id)).first()
     if row is None:
         raise NotFound("no key with this id; `carpool keys list` has all")
-    return _key(row)
+    return key_of(row)
 
 
 def _keys(connection: Connection, person_id: str | None = None) -> list[Key]:
     query = select(keys).order_by(keys.c.created_at, keys.c.key_id)
     if person_id is not None:
         query = query.where(keys.c.person_id == person_id)
-    return [_key(row) for row in connection.execute(query)]
+    return [key_of(row) for row in connection.execute(query)]
 
 
-def _update(connection: Connection, key_id: str, **columns: Any) -> None:
-    connection.execute(update(keys).where(keys.c.key_id == key_id).values(columns))
-
-
-def _person(row: Row[Any]) -> Person:
-    return Person(**row._mapping)
-
-
-def _key(row: Row[Any]) -> Key:
-    columns = dict(row._mapping)
-    models = columns.pop("models")
-    return Key(
-        limits=KeyLimits(**{name: columns.pop(name) for name in _LIMITS}),
-        models=None if models is None else frozenset(models),
-        lane=Lane(columns.pop("lane")),
-        **columns,
+def _changed(key: Key, changes: KeyChanges, now: float) -> Key:
+    expires_at = key.expires_at
+    if "expires_at" in changes:
+        expires_at = checks.check_expires_at(changes["expires_at"], now)
+    return replace(
+        key,
+        name=checks.check_name("label", changes.get("name", key.name)),
+        models=checks.check_models(changes.get("models", key.models)),
+        limits=checks.changed_limits(key.limits, changes.get("limits", {})),
+        lane=changes.get("lane", key.lane),
+        is_private=changes.get("is_private", key.is_private),
+        expires_at=expires_at,
     )
 
 
-def _columns(key: Key) -> dict[str, Any]:
-    columns = {field.name: getattr(key, field.name) for field in fields(key)}
-    limits = columns.pop("limits")
-    models = None if key.models is None else sorted(key.models)
-    return columns | asdict(limits) | {"models": models, "lane": key.lane.value}
+def _update(connection: Connection, key: Key) -> None:
+    mine = keys.c.key_id == key.key_id
+    connection.execute(update(keys).where(mine).values(key_columns(key)))

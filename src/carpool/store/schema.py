@@ -15,7 +15,14 @@ from sqlalchemy import (
     Table,
 )
 
+from carpool.store.limits import LIMIT_NAMES
+
 metadata = MetaData()
+
+
+def _limits() -> list[Column[int]]:
+    return [Column(name, BigInteger) for name in LIMIT_NAMES]
+
 
 # One row. Every change of people and keys adds one to it in its own transaction.
 key_version = Table(
@@ -31,6 +38,7 @@ people = Table(
     Column("person_id", String, primary_key=True),
     Column("name", String, nullable=False, unique=True),
     Column("weight", Double, nullable=False),
+    *_limits(),
 )
 
 keys = Table(
@@ -41,13 +49,7 @@ keys = Table(
     Column("person_id", String, ForeignKey("people.person_id"), nullable=False),
     Column("name", String, nullable=False),
     Column("models", JSON(none_as_null=True)),
-    Column("rpm", BigInteger),
-    Column("tpm", BigInteger),
-    Column("max_in_flight", BigInteger),
-    Column("max_prompt_tokens", BigInteger),
-    Column("max_output_tokens", BigInteger),
-    Column("daily_tokens", BigInteger),
-    Column("monthly_tokens", BigInteger),
+    *_limits(),
     Column("lane", String, nullable=False),
     Column("is_private", Boolean, nullable=False),
     Column("created_at", Double, nullable=False),

@@ -1,7 +1,7 @@
 """The ledger: one row a request, written in batches, summed up for people."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,15 +85,23 @@ class UsageStore:
         return sorted(totals, key=lambda total: -(total.prompt_tokens + total.output_tokens))
 
     def tokens_since(
-        self, since: float, *, key_id: str | None = None, person_id: str | None = None
+        self,
+        since: float,
+        *,
+        key_id: str | None = None,
+        person_id: str | None = None,
+        models: Collection[str] | None = None,
     ) -> int:
-        """Prompt and output tokens of a key, a person, or everybody, from `since` on."""
+        """Prompt and output tokens from `since` on: of everybody, a key, or a person, and with
+        all models, or those of these names."""
         query = select(func.coalesce(func.sum(usage.c.prompt_tokens + usage.c.output_tokens), 0))
         query = query.where(usage.c.started_at >= since)
         if key_id is not None:
             query = query.where(usage.c.key_id == key_id)
         if person_id is not None:
             query = query.where(usage.c.person_id == person_id)
+        if models is not None:
+            query = query.where(usage.c.model.in_(models))
         with self._database.read() as connection:
             return int(connection.execute(query).scalar_one())
 
