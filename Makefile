@@ -16,12 +16,13 @@ unexport PYTHONPATH
 PYTHON ?=
 NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help serve test lint bench-engine lab lock clean test-vllm install-lab install-dev install-bench venv
+.PHONY: help serve test test-all lint bench-engine lab lock clean test-vllm install-lab install-dev install-bench venv
 
 help:
 	@echo 'make serve         install what is needed, fetch the demo model, serve it'
 	@echo '                   (MODEL=name or path, ARGS="--port 8080 ...")'
 	@echo 'make test          run all tests that need no other service (ARGS="-k name")'
+	@echo 'make test-all      make test with PostgreSQL, Redis, nginx, Caddy, where installed'
 	@echo 'make test-vllm     test against a real vLLM (VLLM=its executable, VLLM_MODEL=a model)'
 	@echo 'make lint          ruff, mypy, import contracts'
 	@echo 'make bench-engine  measure the engine against its peers on this machine'
@@ -34,6 +35,9 @@ serve: install-lab
 
 test: install-dev
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-all: install-dev
+	@.ci/services $(MAKE) --no-print-directory test
 
 test-vllm: install-dev
 	@if [ -z "$(VLLM)" ] || [ -z "$(VLLM_MODEL)" ]; then \
