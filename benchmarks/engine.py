@@ -171,11 +171,15 @@ def long_prompt(server: peers.Server, load: Workload, chunk_len: int) -> LongPro
                 before.append(end - begin)
     if not during or not before:
         raise RuntimeError("the long prompt did not arrive among decoding streams")
-    alone = [
-        min(streams(server, load.prompts([length]), max_tokens=1)[0].ttft for _ in range(3))
-        for length in (LONG_PROMPT_LEN, LONG_PROMPT_LEN - chunk_len)
-    ]
-    return LongPrompt(1e3 * max(during), 1e3 * median(before), 1e3 * (alone[0] - alone[1]))
+    chunk_s = median(last_chunk_s(server, load, chunk_len) for _ in range(3))
+    return LongPrompt(1e3 * max(during), 1e3 * median(before), 1e3 * chunk_s)
+
+
+def last_chunk_s(server: peers.Server, load: Workload, chunk_len: int) -> float:
+    """Seconds for the last chunk of a long prompt, all before it being in the prefix cache."""
+    prompt = load.prompts([LONG_PROMPT_LEN])[0]
+    streams(server, [prompt[:-chunk_len]], max_tokens=1)
+    return streams(server, [prompt], max_tokens=1)[0].ttft
 
 
 def memory_bandwidth(threads: int) -> float:

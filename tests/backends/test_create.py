@@ -6,8 +6,6 @@ from carpool.backends.address import Address, BackendAddressError
 from carpool.backends.backend import BackendKind, BackendState, BackendUnreachable
 from carpool.backends.capacity_facts import CapacityFacts
 from carpool.backends.create import UnknownBackend, attach, is_url, launch
-from carpool.backends.replica_set import ReplicaSet
-from carpool.backends.supervisor import Supervisor
 from carpool.scheduling.capacity import Capacity, Provenance
 
 KINDS = ["embedded", "vllm", "sglang", "llama.cpp", "ollama"]
@@ -90,21 +88,3 @@ def test_what_a_person_set_goes_before_all_else(within, answering):
             return await backend.read_capacity()
 
     assert within(run()) == Capacity(8, 5000, 4000, Provenance.REPORTED)
-
-
-def test_replicas_are_ready_when_one_of_them_is(within, answering):
-    async def run():
-        async with answering({"/v1/models": (200, MODELS)}) as port:
-            there = Supervisor(attach("a", f"http://127.0.0.1:{port}"))
-            gone = Supervisor(attach("b", "unix:///no/such/socket"))
-            replicas = ReplicaSet("m", [gone, there])
-            replicas.start()
-            await there.wait_until(BackendState.READY)
-            await gone.wait_until(BackendState.DOWN)
-            seen = replicas.state, replicas.ready(), replicas.retry_after_s()
-            await replicas.stop()
-            return seen, there, gone, replicas.state
-
-    (state, ready, retry_after_s), there, gone, last = within(run())
-    assert (state, ready, retry_after_s) == (BackendState.READY, (there,), 0)
-    assert (there.status.state, gone.status.state, last) == (BackendState.DOWN,) * 3

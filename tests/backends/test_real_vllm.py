@@ -38,18 +38,18 @@ def test_it_is_launched_read_killed_and_back():
             first = await supervisor.wait_until(BackendState.READY)
             over_http = await backend.read_facts()
             load = await backend.read_load()
-            names = await backend.read_model_names()
+            await backend.find_model()
             os.kill(supervisor.pid, signal.SIGKILL)
             await supervisor.wait_until(BackendState.DOWN)
             second = await supervisor.wait_until(BackendState.READY)
             await supervisor.stop(30)
-        return first, second, over_http, load, names
+        return first, second, over_http, load
 
-    first, second, over_http, load, names = asyncio.run(run())
+    first, second, over_http, load = asyncio.run(run())
     assert (first.capacity.max_num_seqs, first.capacity.max_model_len) == (8, 2048)
     assert first.capacity.provenance is Provenance.REPORTED
     assert first.capacity.kv_tokens == over_http.kv_tokens > 2048
     assert over_http.max_model_len == 2048
     assert (load.num_running, load.num_waiting) == (0, 0)
-    assert names == (MODEL,)
+    assert backend.model == MODEL
     assert (second.life, second.capacity.max_num_seqs) == (2, 8)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carpool.backends.address import Address
+from carpool.backends.backend import BackendState
 from carpool.gateway.circuit_breaker import CircuitBreaker
 from carpool.gateway.routing import Replica, choose_replica
 from carpool.gateway.upstream import Upstream
@@ -51,7 +52,7 @@ def test_idle_replicas_share_prefixes_and_each_keeps_its_own():
 def test_when_one_goes_only_its_own_prefixes_move():
     replicas = make_replicas(3)
     homes = {n: choose_replica(replicas, b"prefix %d" % n, 0.0) for n in range(100)}
-    replicas[0].is_ready = False
+    replicas[0].state = BackendState.DOWN
     for n, home in homes.items():
         moved = choose_replica(replicas, b"prefix %d" % n, 0.0)
         assert moved is home or home is replicas[0]
@@ -73,7 +74,7 @@ def test_who_fails_is_left_out_until_it_is_tried():
 def test_none_that_is_ready_is_none():
     replicas = make_replicas(2)
     for replica in replicas:
-        replica.is_ready = False
+        replica.state = BackendState.DOWN
     assert choose_replica(replicas, b"", 0.0) is None
     assert choose_replica([], b"", 0.0) is None
 

@@ -77,8 +77,8 @@ class EngineLoad:
 class Backend(Protocol):
     """One engine at one address.
 
-    `model` is the name that requests to it must carry (None: whatever its list of models
-    says first). `api_key` is what it wants as a bearer token, if anything.
+    `model` is the name that requests to it must carry (None until `find_model`). `api_key` is
+    what it wants as a bearer token, if anything.
     """
 
     @property
@@ -118,6 +118,7 @@ class Backend(Protocol):
         """How busy it is; None if it does not say. Raises BackendUnreachable."""
         ...
 
-    async def read_model_names(self) -> tuple[str, ...]:
-        """The names in its list of models. Raises BackendUnreachable."""
+    async def find_model(self) -> None:
+        """Settle `model` by its list of models, where nobody has said it. Raises
+        BackendUnreachable when the list leaves it open."""
         ...

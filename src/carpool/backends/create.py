@@ -40,11 +40,13 @@ def attach(
     url: str,
     *,
     model: str | None = None,
+    served_name: str | None = None,
     known: CapacityFacts | None = None,
     api_key: str | None = None,
 ) -> Backend:
     """An engine that somebody else runs at `url`; "vllm+http://HOST:PORT" says which kind it
-    is, so that more can be read from it than from any OpenAI-compatible server.
+    is, so that more can be read from it than from any OpenAI-compatible server. `model` is its
+    own name for the model; where that is not known, `served_name` is looked for in its list.
 
     Raises BackendAddressError and UnknownBackend.
     """
@@ -52,7 +54,9 @@ def attach(
     is_named = bool(plus) and "/" not in prefix
     kind = _kind(prefix) if is_named else BackendKind.REMOTE
     address = Address.from_url(rest if is_named else url)
-    return _KINDS[kind](name, address, model=model, known=known, api_key=api_key)
+    return _KINDS[kind](
+        name, address, model=model, served_name=served_name, known=known, api_key=api_key
+    )
 
 
 def launch(

@@ -22,8 +22,9 @@ PROBE_TIMEOUT_S = 5.0
 class HttpBackend:
     """The `Backend` of every kind; a kind says what it prints and where it is read.
 
-    What a person set (`known`) goes before what the process printed, that before what it
-    answers, and `defaults` are assumed for the rest.
+    `served_name` is what people call the model, and so a name to look for among those that the
+    engine has. What a person set (`known`) goes before what the process printed, that before
+    what it answers, and `defaults` are assumed for the rest.
     """
 
     kind: ClassVar[BackendKind]
@@ -36,6 +37,7 @@ class HttpBackend:
         address: Address,
         *,
         model: str | None = None,
+        served_name: str | None = None,
         known: CapacityFacts | None = None,
         api_key: str | None = None,
         command: Command | None = None,
@@ -43,6 +45,7 @@ class HttpBackend:
         self.name = name
         self.address = address
         self.model = model
+        self._served_name = served_name
         self.api_key = api_key
         self._known = known or CapacityFacts()
         self._printed = CapacityFacts()
@@ -71,9 +74,19 @@ class HttpBackend:
             return None
         return parse_load((await self._get_body("/metrics")).decode("utf-8", "replace"), names)
 
-    async def read_model_names(self) -> tuple[str, ...]:
-        names, _ = parse_models((await self._get_ok("/v1/models")).body)
-        return names
+    async def find_model(self) -> None:
+        if self.model is not None:
+            return
+        names, _ = parse_models(await self._get_body("/v1/models"))
+        if self._served_name in names:
+            self.model = self._served_name
+        elif len(names) == 1:
+            self.model = names[0]
+        elif names:
+            listed = ", ".join(names[:20])
+            raise BackendUnreachable(
+                f"{self.address} has several models ({listed}); say which with --backend-model"
+            )
 
     def facts_of_line(self, line: str) -> CapacityFacts:
         """What a line of the process's output says of its capacity."""

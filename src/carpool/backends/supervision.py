@@ -61,6 +61,15 @@ class Probed:
 
 
 @dataclass(frozen=True, slots=True)
+class NotReached:
+    """A request found nobody who listens. That says more than a probe that was late: the engine
+    is down until a probe finds it."""
+
+    life: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Exited:
     """The process is gone, or could not be started; `reason` says how."""
 
@@ -80,7 +89,7 @@ class TimePassed:
     """`wake_at` has come."""
 
 
-Event = Begun | Probed | Exited | StopAsked | TimePassed
+Event = Begun | Probed | NotReached | Exited | StopAsked | TimePassed
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +134,8 @@ class Supervision:
                 return self._start(now)
             case Probed():
                 return self._on_probed(event, now)
+            case NotReached():
+                return self._on_not_reached(event)
             case Exited():
                 return self._on_exited(event, now)
             case StopAsked():
@@ -175,6 +186,11 @@ class Supervision:
             self._set(BackendState.READY)
         else:
             self._set(event.state, event.state.value)
+        return ()
+
+    def _on_not_reached(self, event: NotReached) -> tuple[Effect, ...]:
+        if event.life == self.status.life and self.status.state is BackendState.READY:
+            self._set(BackendState.DOWN, event.reason)
         return ()
 
     def _on_no_answer(self, reason: str, now: float) -> tuple[Effect, ...]:

@@ -18,6 +18,7 @@ from carpool.backends.supervision import (
     Effect,
     Event,
     Exited,
+    NotReached,
     Probed,
     RestartPolicy,
     Send,
@@ -90,6 +91,10 @@ class Supervisor:
     def retry_after_s(self) -> int:
         """See Supervision.retry_after_s."""
         return self._supervision.retry_after_s(self._clock())
+
+    def not_reached(self, reason: str) -> None:
+        """Somebody could not connect; the state follows at once."""
+        self._handle(NotReached(self.status.life, reason))
 
     def on_status(self, callback: OnStatus) -> None:
         self._callbacks.append(callback)
@@ -211,6 +216,7 @@ class Supervisor:
             was_ready = self.status.state is BackendState.READY and self.status.life == life
             if state is not BackendState.READY or was_ready:
                 return Probed(life, state)
+            await self.backend.find_model()
             return Probed(life, state, await self.backend.read_capacity())
         except BackendUnreachable as error:
             return Probed(life, BackendState.DOWN, reason=str(error))

@@ -1,4 +1,4 @@
-"""`carpool serve`: a key per person and a fair queue, in front of an engine."""
+"""`carpool serve`: a key per person and a fair queue, in front of engines."""
 
 import json
 import logging
@@ -8,16 +8,20 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from carpool.cli.database import DatabaseOption
+from carpool.cli.first_key import first_key
 from carpool.errors import CarpoolError
+from carpool.gateway.model_config import BackendConfig, FallbackConfig, ModelConfig, WhenDown
+from carpool.gateway.upstream_errors import Timeouts
+from carpool.gateway.waiting_room import QueueLimits
 
 if TYPE_CHECKING:
-    from carpool.backends.backend import Backend
-    from carpool.backends.supervision import BackendStatus
+    from carpool.gateway.gateway import Gateway
+    from carpool.store.key_store import NewKey
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -30,6 +34,14 @@ def serve(
     model: Annotated[
         str, typer.Argument(help="The model to serve; what the engine calls it, or its path.")
     ] = "smollm2-135m",
+    engine_args: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- ENGINE_ARGS]", help="More arguments for the engine."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Several models, from a TOML file (docs/serve.md)."),
+    ] = None,
     backend: Annotated[
         str,
         typer.Option(
@@ -37,14 +49,21 @@ def serve(
             "an engine that runs, like vllm+http://127.0.0.1:8100."
         ),
     ] = "embedded",
-    backend_arg: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ARG", help="One more argument for the engine; can be repeated."),
+    backend_model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What an engine that runs calls the model."),
+    ] = None,
+    backend_key_env: Annotated[
+        str | None,
+        typer.Option(metavar="VARIABLE", help="Environment variable with the key it wants."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")
     ] = 8000,
+    uds: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Listen on this Unix socket instead.")
+    ] = None,
     alias: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Another name that clients may use; can be repeated."),
@@ -52,6 +71,27 @@ def serve(
     database: DatabaseOption = None,
     no_auth: Annotated[
         bool, typer.Option("--no-auth", help="Let everybody in without a key; loopback only.")
+    ] = False,
+    when_down: Annotated[
+        WhenDown,
+        typer.Option(
+            help="hold: requests wait until the engine is back; refuse: they are told when to "
+            "try again; fallback: they go to --fallback."
+        ),
+    ] = WhenDown.HOLD,
+    fallback: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="OpenAI-compatible endpoint with the same weights."),
+    ] = None,
+    fallback_model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The model's name there.")
+    ] = None,
+    fallback_key_env: Annotated[
+        str | None,
+        typer.Option(metavar="VARIABLE", help="Environment variable with the key for it."),
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Nothing of this model ever leaves for a fallback.")
     ] = False,
     max_waiting: Annotated[int, typer.Option(min=1, help="Most requests that wait.")] = 512,
     max_wait: Annotated[
@@ -75,11 +115,11 @@ def serve(
         float, typer.Option(min=0, help="Seconds that SIGTERM leaves to what is running.")
     ] = 30.0,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object when the engine is ready.")
+        bool, typer.Option("--json", help="Print one JSON object when the models are ready.")
     ] = False,
 ) -> None:
     """Give MODEL to people with keys (`carpool keys add`), a fair share each."""
-    if no_auth and host not in _LOOPBACK:
+    if no_auth and uds is None and host not in _LOOPBACK:
         raise UsageError(
             f"--no-auth with --host {host} would let everybody on the network in; give people "
             "keys (carpool keys add NAME), or listen on 127.0.0.1"
@@ -89,48 +129,88 @@ def serve(
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
 
-    from carpool.backends.supervisor import Supervisor
+    if config is not None:
+        from carpool.gateway.config_file import read_config
+
+        models = read_config(config).models
+    else:
+        only = _model_config(
+            model,
+            _backend_config(backend, model, backend_model, backend_key_env, engine_args or []),
+            aliases=tuple(alias or ()),
+            when_down=WhenDown.FALLBACK if fallback else when_down,
+            fallback=_fallback_config(fallback, fallback_model or model, fallback_key_env),
+            is_private=private,
+            queue=QueueLimits(max_requests=max_waiting, max_wait_s=max_wait),
+            timeouts=Timeouts(
+                first_byte=first_byte_timeout, idle=idle_timeout, total=total_timeout
+            ),
+        )
+        models = (only,)
+
     from carpool.gateway.gateway import Gateway, GatewayOptions
-    from carpool.gateway.serve import serve
-    from carpool.gateway.upstream_errors import Timeouts
-    from carpool.gateway.waiting_room import QueueLimits
+    from carpool.gateway.serve import serve as serve_gateway
     from carpool.serving.http_server import run
     from carpool.serving.listen import Address, listening
     from carpool.store.database import open_database
 
     with (
-        listening(Address(host, port)) as listener,
+        listening(Address(host, port, uds)) as listener,
         tempfile.TemporaryDirectory(prefix="carpool-") as run_folder,
     ):
         store = open_database(database)
-        engine = _backend(backend, model, Path(run_folder), backend_arg or [])
         options = GatewayOptions(
-            needs_keys=not no_auth,
-            queue=QueueLimits(max_requests=max_waiting, max_wait_s=max_wait),
-            timeouts=Timeouts(
-                first_byte=first_byte_timeout, idle=idle_timeout, total=total_timeout
-            ),
+            run_folder=Path(run_folder),
             journal_folder=_journal_folder(store.url),
+            needs_keys=not no_auth,
         )
-        announce = partial(_announce, model, listener, as_json, tls_cert is not None)
+        key = None if no_auth or as_json else first_key(store)
+        announce = _announce_json if as_json else _announce
         run(
-            serve(
-                lambda: Gateway(model, alias or [], Supervisor(engine), store, options),
+            serve_gateway(
+                lambda: Gateway(models, store, options),
                 listener,
                 drain_s=drain_timeout,
-                on_ready=announce,
+                on_ready=partial(announce, _url(listener, tls_cert is not None), key, not no_auth),
                 tls_cert=tls_cert,
                 tls_key=tls_key,
             )
         )
 
 
-def _backend(backend: str, model: str, run_folder: Path, arguments: list[str]) -> "Backend":
-    from carpool.backends.create import attach, is_url, launch
+def _backend_config(
+    backend: str, model: str, backend_model: str | None, key_env: str | None, args: list[str]
+) -> "BackendConfig":
+    """An engine that runs has a name of its own for the model; one that is started gets MODEL."""
+    is_attached = "://" in backend
+    return BackendConfig(
+        engine=backend,
+        model=backend_model if is_attached else model,
+        args=tuple(args),
+        api_key_env=key_env,
+    )
 
-    if is_url(backend):
-        return attach("engine", backend, model=None)
-    return launch(backend, "engine", model, run_folder=run_folder, options=arguments)
+
+def _fallback_config(url: str | None, model: str, key_env: str | None) -> "FallbackConfig | None":
+    return None if url is None else FallbackConfig(url=url, model=model, api_key_env=key_env)
+
+
+def _model_config(model: str, backend: "BackendConfig", **fields: Any) -> "ModelConfig":
+    name = model if "://" in backend.engine else _name_of(model)
+    return ModelConfig(name=name, backends=(backend,), **fields)
+
+
+def _name_of(model: str) -> str:
+    """What clients call a model that was given as a path: the last part of it."""
+    path = Path(model).expanduser()
+    return path.absolute().name.removesuffix(".gguf") if path.exists() else model
+
+
+def _url(listener: socket.socket, is_tls: bool) -> str:
+    from carpool.serving.listen import base_url
+
+    url = f"{base_url(listener)}/v1"
+    return url.replace("http://", "https://", 1) if is_tls else url
 
 
 def _journal_folder(database_url: str) -> Path:
@@ -152,25 +232,51 @@ def _journal_folder(database_url: str) -> Path:
     return default_file.with_name(f"{name}.journal")
 
 
-def _announce(
-    model: str, listener: socket.socket, as_json: bool, is_tls: bool, status: "BackendStatus"
-) -> None:
-    from carpool.serving.listen import base_url
-
-    url = f"{base_url(listener)}/v1"
-    if is_tls:
-        url = url.replace("http://", "https://", 1)
-    capacity = status.capacity
-    if as_json:
-        fields = {
-            "base_url": url,
-            "model": model,
-            "max_num_seqs": capacity.max_num_seqs if capacity else None,
-            "kv_tokens": capacity.kv_tokens if capacity else None,
+def _announce_json(url: str, key: "NewKey | None", has_keys: bool, gateway: "Gateway") -> None:
+    models = [
+        {
+            "name": model.name,
+            "aliases": list(model.aliases),
+            "max_num_seqs": model.gate.admission.capacity.max_num_seqs,
+            "kv_tokens": model.gate.admission.capacity.kv_tokens,
         }
-        typer.echo(json.dumps(fields))
-        return
-    seats = f": {capacity.max_num_seqs} seats, {capacity.kv_tokens:,} KV tokens" if capacity else ""
-    typer.echo(f"{model} is ready at {url}{seats}")
-    if sys.stdout.isatty():
-        typer.echo("Give somebody a key: carpool keys add NAME. Ctrl-C stops it.")
+        for model in gateway.models
+    ]
+    typer.echo(json.dumps({"base_url": url, "models": models}))
+
+
+def _announce(url: str, key: "NewKey | None", has_keys: bool, gateway: "Gateway") -> None:
+    for model in gateway.models:
+        capacity = model.gate.admission.capacity
+        typer.echo(
+            f"{model.name} is ready at {url}: {capacity.max_num_seqs} requests at once, "
+            f"{capacity.kv_tokens:,} KV tokens"
+        )
+    if not has_keys:
+        typer.echo("Nobody needs a key (--no-auth).")
+    elif key is not None:
+        typer.echo(f"\nThe first key, for {key.key.name}; it is shown this once:\n\n  {key.text}")
+    if key is not None or sys.stdout.isatty():
+        shown = key.text if key else "any" if not has_keys else "YOUR_KEY"
+        typer.echo(_examples(url, shown, gateway.models[0].name))
+
+
+def _examples(url: str, key: str, model: str) -> str:
+    return f"""
+Ask it with curl:
+
+  curl {url}/chat/completions -H 'authorization: Bearer {key}' \\
+    -H 'content-type: application/json' \\
+    -d '{{"model": "{model}", "max_tokens": 100, "temperature": 0,
+         "messages": [{{"role": "user", "content": "What is the capital of France?"}}]}}'
+
+or from Python (pip install openai):
+
+  from openai import OpenAI
+  client = OpenAI(base_url="{url}", api_key="{key}")
+  answer = client.chat.completions.create(
+      model="{model}", max_tokens=100, temperature=0,
+      messages=[{{"role": "user", "content": "What is the capital of France?"}}])
+  print(answer.choices[0].message.content)
+
+A key for everybody else: carpool keys add NAME. Ctrl-C stops it."""

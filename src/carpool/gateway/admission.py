@@ -34,6 +34,8 @@ class Admission:
     def __init__(self, capacity: Capacity, limits: QueueLimits) -> None:
         self.capacity = capacity
         self.limits = limits
+        self.max_request_tokens: int | None = None
+        """The most that one engine can hold, where there are several."""
         self.is_paused = False
         """While the backend takes nothing, everybody waits."""
         self.waiting = WaitingRoom(limits)
@@ -127,11 +129,12 @@ class Admission:
     # ----------------------------------------------------------------- internal
 
     def _check_size(self, ticket: Ticket) -> None:
-        if ticket.num_tokens > self.capacity.kv_tokens:
+        most = self.max_request_tokens or self.capacity.kv_tokens
+        if ticket.num_tokens > most:
             raise Refusal(
                 Outcome.TOO_LARGE,
                 f"this request needs about {ticket.num_tokens:,} tokens of KV memory, and the "
-                f"backend has {self.capacity.kv_tokens:,}; send a shorter prompt or a smaller "
+                f"backend has {most:,}; send a shorter prompt or a smaller "
                 "max_tokens",
                 limit="kv_tokens",
             )

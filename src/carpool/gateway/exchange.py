@@ -6,6 +6,7 @@ however that comes.
 """
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,16 +28,18 @@ from carpool.gateway.ledger import Ledger
 from carpool.gateway.limits import KeyMeter, TokenReservation
 from carpool.gateway.metrics import GatewayMetrics
 from carpool.gateway.outcome import Outcome
-from carpool.gateway.output_cap import clamped, has_output, output_cap
+from carpool.gateway.output_cap import clamped, has_output, output_cap, under_one_name
 from carpool.gateway.refusal import RETRIED, Refusal, whole_seconds
 from carpool.gateway.routing import PREFIX_BYTES, Replica, choose_replica
 from carpool.gateway.served_model import ServedModel
 from carpool.gateway.ticket import Ticket
 from carpool.gateway.token_estimate import ExpectedOutput
-from carpool.gateway.upstream_errors import How, UpstreamError
+from carpool.gateway.upstream_errors import ConnectFailed, How, UpstreamError
 from carpool.store.usage_row import UsageRow
 
 HEARTBEAT_S = 10.0
+
+_log = logging.getLogger(__name__)
 
 OUTCOMES = {
     How.COMPLETED: Outcome.COMPLETED,
@@ -50,6 +53,20 @@ OUTCOMES = {
     How.TOTAL_TIMEOUT: Outcome.UPSTREAM_TIMEOUT,
     How.STOPPED: Outcome.DRAINING,
 }
+_FALLS_BACK = frozenset(
+    (
+        Outcome.LOADING,
+        Outcome.BACKEND_DOWN,
+        Outcome.QUEUE_FULL,
+        Outcome.QUEUE_TIMEOUT,
+        Outcome.FIRST_BYTE_LATE,
+        Outcome.UPSTREAM_CUT,
+        Outcome.UPSTREAM_ERROR,
+    )
+)
+"""Not what is the client's own affair: its limits, its share of the queue, its key."""
+_OUT_OF_SERVICE = Outcome.UPSTREAM_ERROR
+_GATEWAY_ERRORS = (502, 503, 504)
 _RETRY_DOWN_S = 2
 # Who goes first is decided here, and an engine would believe the client.
 _NOT_THE_CLIENTS = ("priority",)
@@ -82,6 +99,26 @@ class Exchange:
     outcome: Outcome = Outcome.INTERNAL_ERROR
     status: int = 500
     rate_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    changes: dict[str, Any] = field(default_factory=dict)
+    """To the fields of the body, for the engine."""
+
+    @property
+    def is_private(self) -> bool:
+        """Nothing of it may leave for a fallback."""
+        return self.model.is_private or self.caller.key.is_private
+
+    @property
+    def is_fallback(self) -> bool:
+        return self.replica is not None and self.replica is self.model.fallback
+
+    def may_fall_back(self, outcome: Outcome) -> bool:
+        """Whether the fallback may answer in place of an engine that ended it like this."""
+        return (
+            outcome in _FALLS_BACK
+            and not self.is_private
+            and self.model.fallback is not None
+            and not self.is_fallback
+        )
 
     @property
     def fields(self) -> Mapping[str, Any]:
@@ -103,12 +140,15 @@ class Exchange:
             self.outcome = Outcome.BAD_REQUEST
 
     def answer_headers(self) -> list[tuple[bytes, bytes]]:
-        return [
+        headers = [
             (b"x-request-id", self.request_id.encode("latin-1")),
             (b"x-carpool-queue-ms", b"%d" % round(1e3 * self.queue_s)),
             (b"x-carpool-queue-position", b"%d" % self.position),
             *self.rate_headers,
         ]
+        if self.replica is not None and self.is_fallback:
+            headers.append((b"x-carpool-fallback", self.replica.name.encode("latin-1")))
+        return headers
 
 
 class Exchanges:
@@ -148,8 +188,8 @@ class Exchanges:
         num_prompt = model.bytes_per_token.prompt_tokens(len(exchange.body.raw))
         exchange.prompt_estimate = num_prompt
         _check_prompt(num_prompt, limits.max_prompt_tokens)
-        changes = clamped(exchange.kind, exchange.fields, limits.max_output_tokens)
-        cap = output_cap(exchange.kind, {**exchange.fields, **changes})
+        exchange.changes = clamped(exchange.kind, exchange.fields, limits.max_output_tokens)
+        cap = output_cap(exchange.kind, {**exchange.fields, **exchange.changes})
         num_output = self._expected.tokens(person_id, cap) if has_output(exchange.kind) else 0
         ticket = Ticket(
             request_id=exchange.request_id,
@@ -160,30 +200,63 @@ class Exchanges:
             lane=exchange.caller.key.lane,
             key_id=exchange.caller.key.key_id,
             max_in_flight=limits.max_in_flight,
+            can_hold=model.can_hold(exchange.is_private),
         )
-        reserved = _reserved(meter, num_prompt + num_output, exchange)
-        with reserved as reservation, model.gate.enter(ticket) as seat:
-            exchange.position = ticket.position
-            await self._wait(exchange, seat, client)
-            request = ModelRequest(
-                kind=exchange.kind,
-                path=exchange.path,
-                headers=exchange.raw_headers,
-                body=exchange.body,
-                model=exchange.asked_name,
-                prompt_estimate=num_prompt,
-                changes=changes,
-                removals=_NOT_THE_CLIENTS,
-            )
-            forwarded = await self._forward(exchange, request, client)
+        with _reserved(meter, num_prompt + num_output, exchange) as reservation:
+            forwarded = await self._answer(exchange, ticket, client)
             usage = forwarded.usage
-            seat.used(usage.prompt_tokens, usage.output_tokens)
             if reservation is not None:
                 reservation.settle(usage.prompt_tokens + usage.output_tokens)
             if usage.source == "reported" and forwarded.status < 400:
                 model.bytes_per_token.learn(len(exchange.body.raw), usage.prompt_tokens)
                 if has_output(exchange.kind):
                     self._expected.learn(person_id, usage.output_tokens)
+
+    async def _answer(self, exchange: Exchange, ticket: Ticket, client: Client) -> Forwarded:
+        """By an engine of ours or, where that is allowed and nothing has come from one, by the
+        fallback."""
+        try:
+            try:
+                return await self._by_engine(exchange, ticket, client)
+            except ConnectFailed:
+                # Nothing was sent: the one thing that is tried again, once.
+                return await self._by_engine(exchange, ticket, client)
+        except (Refusal, UpstreamError) as error:
+            refusal = error if isinstance(error, Refusal) else _refusal_of(error)
+            if not exchange.may_fall_back(refusal.outcome):
+                raise refusal from error
+            return await self._by_fallback(exchange, refusal, client)
+
+    async def _by_engine(self, exchange: Exchange, ticket: Ticket, client: Client) -> Forwarded:
+        """Raises Refusal and UpstreamError while no byte of an answer was sent."""
+        model = exchange.model
+        if not ticket.can_hold and (refusal := model.away()) is not None:
+            raise refusal
+        with model.gate.enter(ticket) as seat:
+            exchange.position = ticket.position
+            await self._wait(exchange, seat, client)
+            now = asyncio.get_running_loop().time()
+            replica = choose_replica(model.replicas, exchange.body.raw[:PREFIX_BYTES], now)
+            if replica is None:
+                raise _down(model, now)
+            try:
+                forwarded = await self._send(exchange, replica, client)
+            except ConnectFailed as error:
+                replica.on_not_reached(str(error))
+                raise
+            seat.used(forwarded.usage.prompt_tokens, forwarded.usage.output_tokens)
+            return forwarded
+
+    async def _by_fallback(self, exchange: Exchange, refusal: Refusal, client: Client) -> Forwarded:
+        """Raises `refusal`, why no engine of ours has answered, if the fallback does not."""
+        fallback, now = exchange.model.fallback, asyncio.get_running_loop().time()
+        if fallback is None or not fallback.can_take(now) or fallback.load >= 1:
+            raise refusal
+        try:
+            return await self._send(exchange, fallback, client)
+        except UpstreamError as error:
+            _log.warning("%s did not answer either: %s", fallback.name, error)
+            raise refusal from error
 
     async def _wait(self, exchange: Exchange, seat: Seat, client: Client) -> None:
         loop = asyncio.get_running_loop()
@@ -201,39 +274,32 @@ class Exchanges:
                 await _heartbeat(exchange, client)
         else:
             await seat.wait()
-        exchange.queue_s = loop.time() - entered
+        exchange.queue_s += loop.time() - entered
         self._metrics.queued(exchange.queue_s)
 
-    async def _forward(
-        self, exchange: Exchange, request: ModelRequest, client: Client
-    ) -> Forwarded:
-        now = asyncio.get_running_loop().time()
-        replica = choose_replica(exchange.model.replicas, exchange.body.raw[:PREFIX_BYTES], now)
-        if replica is None:
-            raise _down(exchange.model, now)
+    async def _send(self, exchange: Exchange, replica: Replica, client: Client) -> Forwarded:
+        """Raises UpstreamError while no byte of an answer was sent."""
         exchange.replica = replica
-        target = Target(
-            upstream=replica.upstream,
-            model=replica.model,
-            key=replica.api_key,
-            timeouts=exchange.model.timeouts,
-            has_stream_usage=replica.has_stream_usage,
-        )
-        with replica.loaded(now) as attempt:
+        request, target = _request(exchange, replica), _target(replica)
+        loop = asyncio.get_running_loop()
+        with replica.loaded(loop.time()) as attempt:
             try:
                 with client.interrupting():
                     answer = await ask(request, target)
+                if answer.status in _GATEWAY_ERRORS and exchange.may_fall_back(_OUT_OF_SERVICE):
+                    answer.close()
+                    raise UpstreamError(f"the engine answered with {answer.status}")
                 exchange.answer = answer
                 more = _retry_after(answer, exchange.model.gate)
                 forwarded = await answer.relay(client, [*exchange.answer_headers(), *more])
-            except UpstreamError as error:
-                attempt.failed(asyncio.get_running_loop().time())
-                raise _refusal_of(error) from error
+            except UpstreamError:
+                attempt.failed(loop.time())
+                raise
             except ClientGone:
                 forwarded = left_before_answer(request, target)
             finally:
                 exchange.answer = None
-            _judge(attempt, forwarded, asyncio.get_running_loop().time())
+            _judge(attempt, forwarded, loop.time())
         exchange.take(forwarded)
         return forwarded
 
@@ -272,7 +338,7 @@ class Exchanges:
                 outcome=exchange.outcome.value,
                 status=exchange.status,
                 is_stream=exchange.is_stream,
-                is_fallback=False,
+                is_fallback=exchange.is_fallback,
             )
         )
 
@@ -365,6 +431,36 @@ def _down(model: ServedModel, now: float) -> Refusal:
         f"no engine of {model.name} answers at the moment; try again in {wait:.0f} s",
         limit="backend",
         retry_after_s=wait,
+    )
+
+
+def _request(exchange: Exchange, replica: Replica) -> ModelRequest:
+    changes: dict[str, Any] = exchange.changes
+    removals: tuple[str, ...] = _NOT_THE_CLIENTS
+    if replica.quirks.max_tokens_name is not None:
+        renamed, gone = under_one_name(
+            exchange.kind, {**exchange.fields, **changes}, replica.quirks.max_tokens_name
+        )
+        changes, removals = {**changes, **renamed}, (*removals, *gone)
+    return ModelRequest(
+        kind=exchange.kind,
+        path=exchange.path,
+        headers=exchange.raw_headers,
+        body=exchange.body,
+        model=exchange.asked_name,
+        prompt_estimate=exchange.prompt_estimate,
+        changes=changes,
+        removals=removals,
+    )
+
+
+def _target(replica: Replica) -> Target:
+    return Target(
+        upstream=replica.upstream,
+        model=replica.model,
+        key=replica.api_key,
+        timeouts=replica.timeouts,
+        has_stream_usage=replica.quirks.has_stream_usage,
     )
 
 

@@ -40,3 +40,14 @@ def clamped(kind: ApiKind, fields: Mapping[str, Any], limit: int | None) -> dict
         for name, value in given.items()
         if isinstance(value, int) and not isinstance(value, bool) and value > limit
     }
+
+
+def under_one_name(
+    kind: ApiKind, fields: Mapping[str, Any], name: str
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """For an engine that knows the cap by `name` alone: fields to set, and fields to take out."""
+    others = [other for other in _NAMES.get(kind, ()) if other != name and other in fields]
+    if not others:
+        return {}, ()
+    cap = output_cap(kind, fields)
+    return ({} if cap is None else {name: cap}), tuple(others)

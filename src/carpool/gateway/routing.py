@@ -1,19 +1,27 @@
 """Which replica gets a request: the least loaded; of several, the one that knows its prefix."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+from carpool.backends.backend import BackendState, Quirks
 from carpool.gateway.circuit_breaker import Attempt, CircuitBreaker
 from carpool.gateway.upstream import Upstream
+from carpool.gateway.upstream_errors import Timeouts
+from carpool.scheduling.capacity import Capacity
 
+OPENAI = Quirks(health_path="/v1/models")
+NO_TIMEOUTS = Timeouts()
 PREFIX_BYTES = 1024
 """Bytes of a request's body that stand for its prefix: system prompt and tools come first."""
 
 
 class Replica:
-    """One engine that serves a model. `num_in_flight` counts requests until their bodies end;
-    `is_ready` is what its supervisor says."""
+    """One engine that serves a model. `state` is what its supervisor says, `capacity` what it
+    carries (None: not known yet), `model` its own name for the model (None: as asked);
+    `retry_after_s` says when it may be back.
+    `num_in_flight` counts requests until their bodies end, `num_foreign` what others than this
+    gateway have there."""
 
     def __init__(
         self,
@@ -23,22 +31,51 @@ class Replica:
         *,
         model: str | None = None,
         api_key: str | None = None,
-        has_stream_usage: bool = True,
+        quirks: Quirks = OPENAI,
+        timeouts: Timeouts = NO_TIMEOUTS,
+        capacity: Capacity | None = None,
+        on_not_reached: Callable[[str], None] = lambda reason: None,
     ) -> None:
         self.name = name
         self.upstream = upstream
         self.breaker = breaker
         self.model = model
         self.api_key = api_key
-        self.has_stream_usage = has_stream_usage
-        self.is_ready = True
+        self.quirks = quirks
+        self.timeouts = timeouts
+        self.capacity = capacity
+        self.on_not_reached = on_not_reached
+        self.state = BackendState.READY
+        self.retry_after_s: Callable[[], float] = lambda: 1.0
         self.num_in_flight = 0
+        self.peak_in_flight = 0
+        self.num_foreign = 0
+
+    @property
+    def is_ready(self) -> bool:
+        return self.state is BackendState.READY
+
+    @property
+    def load(self) -> float:
+        """The share of its seats that are taken."""
+        num_seats = 1 if self.capacity is None else self.capacity.max_num_seqs
+        return (self.num_in_flight + self.num_foreign) / num_seats
+
+    def can_take(self, now: float) -> bool:
+        return self.is_ready and self.breaker.allows(now)
+
+    def heard_load(self, num_at_engine: int) -> None:
+        """The engine says how many requests it has. What it says is a little old, so only what
+        exceeds the most that were ours since it was last asked is somebody else's."""
+        self.num_foreign = max(0, num_at_engine - self.peak_in_flight)
+        self.peak_in_flight = self.num_in_flight
 
     @contextmanager
     def loaded(self, now: float) -> Iterator[Attempt]:
         """Count a request from here until the end of its body, however that comes."""
         attempt = self.breaker.attempt(now)
         self.num_in_flight += 1
+        self.peak_in_flight = max(self.peak_in_flight, self.num_in_flight)
         try:
             yield attempt
         finally:
@@ -52,11 +89,11 @@ def choose_replica(replicas: Iterable[Replica], prefix: bytes, now: float) -> Re
     Of the least loaded, rendezvous hashing (Thaler and Ravishankar, 1998) gives each prefix
     the same one for as long as that is there.
     """
-    able = [each for each in replicas if each.is_ready and each.breaker.allows(now)]
+    able = [each for each in replicas if each.can_take(now)]
     if len(able) <= 1:
         return able[0] if able else None
-    least = min(each.num_in_flight for each in able)
-    idlest = [each for each in able if each.num_in_flight == least]
+    least = min(each.load for each in able)
+    idlest = [each for each in able if each.load == least]
     return max(idlest, key=lambda each: _score(each.name, prefix))
 
 

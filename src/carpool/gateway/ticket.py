@@ -9,7 +9,8 @@ from carpool.store.lane import Lane
 class Ticket:
     """Token counts are expectations. `weight` is the person's share, 1.0 being everybody's;
     `max_in_flight` the most requests of its key in flight at once. Times are monotonic seconds,
-    and `position` is how many were to go before it when it came."""
+    `can_hold` says that it waits while no engine is there, and `position` is how many were to
+    go before it when it came."""
 
     request_id: str
     person_id: str
@@ -19,6 +20,7 @@ class Ticket:
     lane: Lane = Lane.INTERACTIVE
     key_id: str = ""
     max_in_flight: int | None = None
+    can_hold: bool = True
     entered_at: float = 0.0
     granted_at: float | None = None
     position: int = 0

@@ -1,0 +1,206 @@
+"""One model and the engines behind it: their states decide who is let in."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from carpool.backends.address import Address
+from carpool.backends.backend import Backend, BackendState, BackendUnreachable
+from carpool.backends.create import attach, is_url, launch
+from carpool.backends.supervision import BackendStatus
+from carpool.backends.supervisor import Supervisor
+from carpool.gateway.admission import Admission
+from carpool.gateway.circuit_breaker import CircuitBreaker
+from carpool.gateway.gate import Gate
+from carpool.gateway.model_config import (
+    BackendConfig,
+    FallbackConfig,
+    ModelConfig,
+    ModelConfigError,
+)
+from carpool.gateway.routing import Replica
+from carpool.gateway.served_model import ServedModel
+from carpool.gateway.upstream import Upstream
+from carpool.scheduling.capacity import Capacity, Provenance
+
+UNKNOWN_CAPACITY = Capacity(1, sys.maxsize, sys.maxsize, Provenance.PREDICTED)
+"""Until an engine says what it can carry, nobody is sent to it, and nothing is too large."""
+LOAD_POLL_S = 1.0
+
+
+class ModelService:
+    """Supervises the engines of one model and keeps what is served, `model`, level with them.
+
+    To be made in the event loop that it then works in.
+    """
+
+    def __init__(self, config: ModelConfig, run_folder: Path) -> None:
+        """Raises CarpoolError for an engine that cannot be what the configuration says."""
+        self.config = config
+        admission = Admission(UNKNOWN_CAPACITY, config.queue)
+        admission.is_paused = True
+        self.supervisors = [
+            Supervisor(_backend(config, number, run_folder))
+            for number in range(len(config.backends))
+        ]
+        self.model = ServedModel(
+            name=config.name,
+            aliases=config.aliases,
+            gate=Gate(admission, asyncio.get_running_loop().time),
+            replicas=[
+                self._replica(supervisor, backend)
+                for supervisor, backend in zip(self.supervisors, config.backends, strict=True)
+            ],
+            when_down=config.when_down,
+            fallback=None if config.fallback is None else _fallback(config, config.fallback),
+            is_private=config.is_private,
+        )
+
+    def start(self) -> None:
+        for supervisor in self.supervisors:
+            supervisor.start()
+
+    async def stop(self, drain_s: float) -> None:
+        await asyncio.gather(*(supervisor.stop(drain_s) for supervisor in self.supervisors))
+
+    async def ready(self) -> BackendStatus:
+        """The first status that is ready, of any engine."""
+        waits = [
+            asyncio.ensure_future(supervisor.wait_until(BackendState.READY))
+            for supervisor in self.supervisors
+        ]
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return next(iter(done)).result()
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def watch_load(self) -> None:
+        """Ask the engines how busy they are, until cancelled: others may use them, too."""
+        while True:
+            await asyncio.sleep(LOAD_POLL_S)
+            loads = [replica.num_foreign for replica in self.model.replicas]
+            for supervisor, replica in zip(self.supervisors, self.model.replicas, strict=True):
+                if replica.is_ready:
+                    with contextlib.suppress(BackendUnreachable):
+                        load = await supervisor.backend.read_load()
+                        if load is not None:
+                            replica.heard_load(load.num_running + load.num_waiting)
+            if loads != [replica.num_foreign for replica in self.model.replicas]:
+                self._set_capacity()
+
+    def _replica(self, supervisor: Supervisor, config: BackendConfig) -> Replica:
+        backend = supervisor.backend
+        made = Replica(
+            backend.name,
+            Upstream(backend.address),
+            CircuitBreaker(),
+            model=backend.model,
+            api_key=backend.api_key,
+            quirks=backend.quirks,
+            timeouts=self.config.timeouts,
+            on_not_reached=supervisor.not_reached,
+        )
+        made.state = supervisor.status.state
+        made.retry_after_s = supervisor.retry_after_s
+        supervisor.on_status(partial(self._on_status, made, backend, config))
+        return made
+
+    def _on_status(
+        self, replica: Replica, backend: Backend, config: BackendConfig, status: BackendStatus
+    ) -> None:
+        """Seats and memory as the engines report them; while all are away, the policy says who
+        waits."""
+        if replica.state is not BackendState.READY and status.state is BackendState.READY:
+            replica.breaker.close()
+        replica.state = status.state
+        replica.model = backend.model or self.config.name
+        if status.capacity is not None:
+            replica.capacity = _as_told(status.capacity, config)
+        self._set_capacity()
+        if (refusal := self.model.away()) is not None:
+            self.model.gate.refuse_waiting(lambda ticket: not ticket.can_hold, refusal)
+
+    def _set_capacity(self) -> None:
+        replicas = self.model.replicas
+        ready = [replica for replica in replicas if replica.is_ready]
+        admission = self.model.gate.admission
+        admission.is_paused = not ready
+        known = [each.capacity for each in ready or replicas if each.capacity is not None]
+        if known:
+            num_foreign = sum(replica.num_foreign for replica in ready)
+            admission.capacity = _sum(known, num_foreign)
+            admission.max_request_tokens = max(each.kv_tokens for each in known)
+        self.model.gate.pump()
+
+
+def _backend(config: ModelConfig, number: int, run_folder: Path) -> Backend:
+    backend = config.backends[number]
+    name = config.name if len(config.backends) == 1 else f"{config.name}/{number}"
+    if is_url(backend.engine):
+        return attach(
+            name,
+            backend.engine,
+            model=backend.model,
+            served_name=config.name,
+            api_key=_secret(backend.api_key_env),
+        )
+    return launch(
+        backend.engine,
+        name,
+        backend.model or config.name,
+        run_folder=run_folder,
+        max_num_seqs=backend.max_num_seqs,
+        max_model_len=backend.max_model_len,
+        options=backend.args,
+    )
+
+
+def _fallback(config: ModelConfig, fallback: FallbackConfig) -> Replica:
+    address = Address.from_url(fallback.url)
+    return Replica(
+        f"fallback:{address.authority}",
+        Upstream(address),
+        CircuitBreaker(),
+        model=fallback.model,
+        api_key=_secret(fallback.api_key_env),
+        timeouts=config.timeouts,
+        capacity=replace(UNKNOWN_CAPACITY, max_num_seqs=fallback.max_in_flight),
+    )
+
+
+def _secret(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    value = os.environ.get(variable, "").strip()
+    if not value:
+        raise ModelConfigError(
+            f"the environment variable {variable} is to hold an engine's key, and is not set"
+        )
+    return value
+
+
+def _as_told(capacity: Capacity, config: BackendConfig) -> Capacity:
+    """What a person set goes before what the engine says."""
+    return replace(
+        capacity,
+        max_num_seqs=config.max_num_seqs or capacity.max_num_seqs,
+        kv_tokens=config.kv_tokens or capacity.kv_tokens,
+        max_model_len=config.max_model_len or capacity.max_model_len,
+    )
+
+
+def _sum(capacities: list[Capacity], num_foreign: int) -> Capacity:
+    """What several engines carry together, beside what others have there."""
+    first = capacities[0]
+    return Capacity(
+        max(1, sum(each.max_num_seqs for each in capacities) - num_foreign),
+        sum(each.kv_tokens for each in capacities),
+        max(each.max_model_len for each in capacities),
+        first.provenance,
+    )
