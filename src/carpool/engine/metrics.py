@@ -12,8 +12,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from carpool.engine.client import EngineClient, EngineState
-from carpool.engine.stats import EngineStats, HistogramSnapshot
+from carpool.engine.stats import EngineStats
 from carpool.scheduling.request import FinishReason, WaitingReason
+from carpool.serving.histogram import HistogramSnapshot
 
 _LOADED = (EngineState.READY, EngineState.DRAINING)
 
@@ -147,9 +148,5 @@ def _by_reason(family: GaugeMetricFamily | CounterMetricFamily, values: dict[str
 
 def _histogram(name: str, documentation: str, snapshot: HistogramSnapshot) -> Metric:
     family = HistogramMetricFamily(name, documentation)
-    buckets, total = [], 0
-    for bound, count in zip((*map(str, snapshot.bounds), "+Inf"), snapshot.counts, strict=True):
-        total += count
-        buckets.append((bound, total))
-    family.add_metric([], buckets, sum_value=snapshot.sum)
+    snapshot.add_to(family)
     return family

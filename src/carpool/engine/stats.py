@@ -1,12 +1,12 @@
 """What the engine has done since it started: counted as it goes, read as a snapshot."""
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from carpool.scheduling.outputs import SchedulerStats
 from carpool.scheduling.request import FinishReason
+from carpool.serving.histogram import Histogram, HistogramSnapshot
 
 # Seconds. One decode step is about 20 ms and a long prompt takes seconds.
 LATENCY_BOUNDS = (
@@ -14,32 +14,6 @@ LATENCY_BOUNDS = (
     *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0),
 )
 STEP_BOUNDS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5)
-
-
-@dataclass(frozen=True, slots=True)
-class HistogramSnapshot:
-    """`counts[i]` observations were at most `bounds[i]` and over the bound before it;
-    the last count is of those over every bound."""
-
-    bounds: tuple[float, ...]
-    counts: tuple[int, ...]
-    sum: float
-
-
-class Histogram:
-    """Counts observations in fixed buckets."""
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    def snapshot(self) -> HistogramSnapshot:
-        return HistogramSnapshot(self._bounds, tuple(self._counts), self._sum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
