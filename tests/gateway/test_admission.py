@@ -605,7 +605,7 @@ class AnyTraffic(RuleBasedStateMachine):
         admission, room = self.admission, self.admission.waiting
         lanes = {lane: +counts for lane, counts in room._lanes.items()}
         parts = (room._requests, room._tokens, room._by_key)
-        flying = (admission._in_flight_by_person, admission._in_flight_by_key)
+        flying = (admission._in_flight_by_person, admission.counts.by_key)
         return (
             [each.request_id for each in room],
             room.num_tokens,
@@ -631,8 +631,8 @@ class AnyTraffic(RuleBasedStateMachine):
         assert admission._in_flight_by_person == by_person
         assert len(admission._in_flight_by_person) == len(by_person)
         by_key = Counter(each.key_id for each in running.values())
-        assert admission._in_flight_by_key == by_key
-        assert len(admission._in_flight_by_key) == len(by_key)
+        assert admission.counts.by_key == by_key
+        assert len(admission.counts.by_key) == len(by_key)
 
     @invariant()
     def the_queue_is_bounded(self):

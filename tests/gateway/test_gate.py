@@ -303,7 +303,7 @@ def test_nothing_is_left_after_a_storm(run, seed):
                 rng.choice(tasks).cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert is_empty(gate)
-        assert not gate.admission._in_flight_by_key
+        assert not gate.admission.counts.by_key
         assert not gate.admission._in_flight_by_person
 
     run(scenario())

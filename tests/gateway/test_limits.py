@@ -1,14 +1,21 @@
-"""What a key may use: all limits at once, reserved when a request comes, settled when it ends."""
+"""What one may use: all limits at once, reserved when a request comes, settled when it ends."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    rule,
+)
 
-from carpool.gateway.limits import KeyMeter
-from carpool.gateway.meters import Meters
+from carpool.gateway.limit_counters import LimitReached
+from carpool.gateway.limits import Meter, rate_headers, reserve
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.refusal import Refusal
 from carpool.store.limits import Limits
@@ -18,18 +25,18 @@ START = 1000.0
 
 
 def meter_of(**limits):
-    return KeyMeter(Limits(**limits), NOON)
+    return Meter(Limits(**limits), NOON)
 
 
 def refused(meter, num_tokens=1, now=START, utc=NOON):
     with pytest.raises(Refusal) as caught:
-        meter.reserve(num_tokens, now, utc)
+        reserve([meter], num_tokens, now, utc)
     return caught.value
 
 
 def state(meter, now=START):
     """All that a meter counts, as far as one can see."""
-    return dict(meter.headers(now)), [budget.used for budget in meter._budgets]
+    return dict(rate_headers([meter], now)), [budget.used for budget in meter._budgets]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +50,7 @@ def state(meter, now=START):
 )
 def test_the_refusal_names_the_limit_and_when_to_come_back(limits, outcome, retry_after_s):
     meter = meter_of(**limits)
-    meter.reserve(80, START, NOON)
+    reserve([meter], 80, START, NOON)
     refusal = refused(meter, 80)
     assert (refusal.outcome, refusal.status) == (outcome, 429)
     assert refusal.retry_after_s == retry_after_s
@@ -53,9 +60,9 @@ def test_the_refusal_names_the_limit_and_when_to_come_back(limits, outcome, retr
 
 def test_who_comes_back_when_told_is_served():
     meter = meter_of(tpm=100)
-    meter.reserve(90, START, NOON)
+    reserve([meter], 90, START, NOON)
     wait = refused(meter, 50).retry_after_s
-    meter.reserve(50, START + wait, NOON)
+    reserve([meter], 50, START + wait, NOON)
 
 
 def test_a_request_that_can_never_conform_is_told_so():
@@ -68,28 +75,28 @@ def test_a_request_that_can_never_conform_is_told_so():
 def test_what_is_refused_costs_nothing(short):
     limits = {"rpm": 10, "tpm": 1000, "daily_tokens": 1000, "monthly_tokens": 1000, short: 100}
     meter = meter_of(**limits)
-    meter.reserve(60, START, NOON)
+    reserve([meter], 60, START, NOON)
     before = state(meter)
     for _ in range(20):
         refused(meter, 60)
     assert state(meter) == before
-    meter.reserve(40, START, NOON)
+    reserve([meter], 40, START, NOON)
 
 
 def test_a_burst_cannot_pass_on_one_check():
     meter = meter_of(tpm=1000)
-    taken = [meter.reserve(300, START, NOON) for _ in range(3)]
+    taken = [reserve([meter], 300, START, NOON) for _ in range(3)]
     refused(meter, 300)
     for reservation in taken:
         reservation.settle(100)
-    meter.reserve(700, START, NOON)
+    reserve([meter], 700, START, NOON)
 
 
 def test_tokens_used_beyond_the_reservation_count():
     meter = meter_of(tpm=100, daily_tokens=1000)
-    meter.reserve(10, START, NOON).settle(250)
+    reserve([meter], 10, START, NOON).settle(250)
     assert refused(meter).retry_after_s == 91
-    assert dict(meter.headers(START))[b"x-ratelimit-remaining-tokens"] == b"0"
+    assert dict(rate_headers([meter], START))[b"x-ratelimit-remaining-tokens"] == b"0"
     assert refused(meter_of(daily_tokens=5), 6).outcome is Outcome.TOKEN_BUDGET
 
 
@@ -97,19 +104,19 @@ def test_a_request_that_was_not_served_costs_nothing():
     meter = meter_of(rpm=1, tpm=100, daily_tokens=100, monthly_tokens=100)
     before = state(meter)
     for _ in range(50):
-        meter.reserve(100, START, NOON).cancel()
+        reserve([meter], 100, START, NOON).cancel()
     assert state(meter) == before
 
 
 def test_a_served_request_keeps_its_place_in_the_minute():
     meter = meter_of(rpm=1)
-    meter.reserve(5, START, NOON).settle(0)
+    reserve([meter], 5, START, NOON).settle(0)
     assert refused(meter).outcome is Outcome.REQUESTS_PER_MINUTE
 
 
 def test_settling_or_cancelling_again_is_nothing():
     meter = meter_of(rpm=5, tpm=100, daily_tokens=100)
-    reservation = meter.reserve(50, START, NOON)
+    reservation = reserve([meter], 50, START, NOON)
     reservation.settle(30)
     after = state(meter)
     reservation.settle(0)
@@ -119,67 +126,67 @@ def test_settling_or_cancelling_again_is_nothing():
 
 def test_a_day_begins_at_midnight_and_a_month_on_its_first():
     limits = Limits(daily_tokens=100, monthly_tokens=150)
-    meter = KeyMeter(limits, NOON - timedelta(days=1))
-    meter.reserve(100, START, NOON - timedelta(days=1)).settle(100)
+    meter = Meter(limits, NOON - timedelta(days=1))
+    reserve([meter], 100, START, NOON - timedelta(days=1)).settle(100)
     refused(meter, utc=NOON - timedelta(hours=13))
-    meter.reserve(50, START, NOON).settle(50)
+    reserve([meter], 50, START, NOON).settle(50)
     refusal = refused(meter, 1)
     assert (refusal.limit, refusal.retry_after_s) == ("monthly_tokens", 12 * 3600)
-    meter.reserve(100, START, NOON + timedelta(hours=12)).settle(100)
+    reserve([meter], 100, START, NOON + timedelta(hours=12)).settle(100)
 
 
 def test_tokens_count_for_the_day_on_which_they_were_reserved():
     meter = meter_of(daily_tokens=100)
-    late = meter.reserve(90, START, NOON)
+    late = reserve([meter], 90, START, NOON)
     tomorrow = NOON + timedelta(days=1)
-    meter.reserve(60, START, tomorrow)
+    reserve([meter], 60, START, tomorrow)
     late.settle(10)
     refused(meter, 41, utc=tomorrow)
-    meter.reserve(40, START, tomorrow)
+    reserve([meter], 40, START, tomorrow)
 
 
 def test_a_month_ends_in_december_too():
     december = datetime(2027, 12, 31, 23, 59, tzinfo=UTC)
-    meter = KeyMeter(Limits(monthly_tokens=10), december, monthly_used=10)
+    meter = Meter(Limits(monthly_tokens=10), december, monthly_used=10)
     assert refused(meter, utc=december).retry_after_s == 60
-    meter.reserve(10, START, december + timedelta(minutes=1))
+    reserve([meter], 10, START, december + timedelta(minutes=1))
 
 
 def test_what_was_used_before_the_process_began_counts():
-    meter = KeyMeter(Limits(daily_tokens=100), NOON, daily_used=95)
+    meter = Meter(Limits(daily_tokens=100), NOON, daily_used=95)
     refused(meter, 6)
-    meter.reserve(5, START, NOON)
+    reserve([meter], 5, START, NOON)
 
 
 @pytest.mark.parametrize("name", ["rpm", "tpm", "daily_tokens", "monthly_tokens"])
 def test_changed_limits_forget_nothing(name):
     meter = meter_of(**{name: 4})
     for _ in range(4):
-        meter.reserve(1, START, NOON)
+        reserve([meter], 1, START, NOON)
     meter.change(Limits(**{name: 5}), START)
-    meter.reserve(1, START, NOON)
+    reserve([meter], 1, START, NOON)
     refused(meter)
     meter.change(Limits(**{name: 2}), START)
     refused(meter)
     meter.change(Limits(), START)
     for _ in range(100):
-        meter.reserve(1, START, NOON)
+        reserve([meter], 1, START, NOON)
 
 
 def test_a_budget_that_comes_later_knows_what_was_used_before():
     meter = meter_of(rpm=100)
-    meter.reserve(80, START, NOON).settle(80)
+    reserve([meter], 80, START, NOON).settle(80)
     meter.change(Limits(daily_tokens=100), START)
     refused(meter, 21)
     meter.change(Limits(daily_tokens=100), START)
-    meter.reserve(100, START, NOON + timedelta(days=1))
+    reserve([meter], 100, START, NOON + timedelta(days=1))
 
 
 def test_a_limit_that_came_later_is_given_nothing_back():
     meter = meter_of(rpm=10)
-    early = meter.reserve(500, START, NOON)
+    early = reserve([meter], 500, START, NOON)
     meter.change(Limits(tpm=100), START)
-    meter.reserve(100, START, NOON)
+    reserve([meter], 100, START, NOON)
     early.settle(0)
     refused(meter)
 
@@ -204,7 +211,7 @@ def test_a_budget_is_what_was_used_and_what_is_reserved(steps, num_open):
 
     for num_tokens, num_used, how in steps:
         try:
-            reservation = meter.reserve(num_tokens, START, NOON)
+            reservation = reserve([meter], num_tokens, START, NOON)
         except Refusal:
             reserved = sum(each[0] for each in waiting)
             assert used + reserved + num_tokens > 200
@@ -218,40 +225,161 @@ def test_a_budget_is_what_was_used_and_what_is_reserved(steps, num_open):
     assert meter._budgets[0].used == used
 
 
-# ------------------------------------------------------------------------- a meter per key
+# --------------------------------------------------------------------- several at once
 
 
-def test_a_key_without_limits_has_no_meter(run, make_key):
-    assert run(Meters().of(make_key(), START)) is None
-    assert run(Meters().of(make_key(max_in_flight=3), START)) is None
+def meters_of(*limits):
+    """A key's, its person's, and the person's with a model."""
+    names = ("this key", "you, with all your keys together,", "you, with the model fast,")
+    return [Meter(each, NOON, who=who) for each, who in zip(limits, names, strict=True)]
 
 
-def test_a_key_has_one_meter_even_when_its_first_requests_come_together(run, make_key):
-    asked = []
-
-    def used_tokens(key):
-        asked.append(key.key_id)
-        return 90, 0
-
-    async def scenario():
-        meters, key = Meters(used_tokens), make_key(daily_tokens=100)
-        first, second = await asyncio.gather(meters.of(key, START), meters.of(key, START))
-        assert first is second is await meters.of(key, START)
-        refused(first, 11, utc=datetime.now(UTC))
-
-    run(scenario())
-    assert set(asked) == {"anakey"}
+def refused_by(meters, num_tokens=1, now=START, utc=NOON):
+    with pytest.raises(LimitReached) as caught:
+        reserve(meters, num_tokens, now, utc)
+    return caught.value
 
 
-def test_a_meter_follows_its_keys_limits(run, make_key):
-    async def scenario():
-        meters = Meters()
-        meter = await meters.of(make_key(rpm=1), START)
-        meter.reserve(1, START, NOON)
-        refused(meter)
-        assert await meters.of(make_key(rpm=2), START) is meter
-        meter.reserve(1, START, NOON)
-        assert await meters.of(make_key(), START) is meter
-        assert meter.headers(START) == []
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("name", ["rpm", "tpm", "daily_tokens", "monthly_tokens"])
+def test_the_refusal_says_whose_limit_it_is_and_nobody_pays(level, name):
+    limits = [Limits(rpm=1000, tpm=10_000, daily_tokens=10_000) for _ in range(3)]
+    limits[level] = Limits(**{name: 1})
+    meters = meters_of(*limits)
+    reserve(meters, 1, START, NOON)
+    before = [state(meter) for meter in meters]
+    refusal = refused_by(meters)
+    assert (refusal.limit, refusal.status) == (name, 429)
+    assert refusal.message.startswith(f"{meters[level].who} may use 1 ")
+    assert [state(meter) for meter in meters] == before
 
-    run(scenario())
+
+def test_the_limit_that_is_in_the_way_for_longest_is_told():
+    meters = meters_of(Limits(rpm=60), Limits(rpm=2), Limits(tpm=100))
+    reserve(meters, 100, START, NOON)
+    reserve(meters[:1], 1, START, NOON)
+    refusal = refused_by(meters, 50)
+    assert (refusal.limit, refusal.retry_after_s) == ("tpm", 30)
+    reserve(meters, 50, START + refusal.retry_after_s, NOON)
+
+
+def test_what_can_never_go_is_told_before_what_only_takes_long():
+    meters = meters_of(Limits(daily_tokens=100), Limits(tpm=50), Limits())
+    reserve(meters[:1], 100, START, NOON)
+    assert refused_by(meters, 51).limit == "tpm"
+
+
+def test_the_headers_show_the_tightest_limit_also_to_who_is_refused():
+    meters = meters_of(Limits(rpm=60, tpm=1000), Limits(rpm=2), Limits(tpm=500))
+    reserve(meters, 100, START, NOON)
+    headers = dict(reserve(meters, 100, START, NOON).rate_headers)
+    assert headers[b"x-ratelimit-limit-requests"] == b"2"
+    assert headers[b"x-ratelimit-remaining-requests"] == b"0"
+    assert headers[b"x-ratelimit-limit-tokens"] == b"500"
+    assert headers[b"x-ratelimit-remaining-tokens"] == b"300"
+    assert dict(refused_by(meters).rate_headers) == headers
+
+
+def test_two_keys_of_one_person_share_the_person_s_limit():
+    person = Meter(Limits(rpm=3), NOON)
+    laptop, phone = meter_of(rpm=2), meter_of(rpm=2)
+    for key in (laptop, phone, laptop):
+        reserve([key, person], 1, START, NOON)
+    refused_by([phone, person])
+    reserve([phone], 1, START, NOON)
+
+
+NUMBERS = st.none() | st.integers(1, 60)
+ANY_LIMITS = st.builds(
+    Limits, rpm=NUMBERS, tpm=NUMBERS, daily_tokens=NUMBERS, monthly_tokens=NUMBERS
+)
+
+
+class AnyInterleaving(RuleBasedStateMachine):
+    """Two keys of each of two people ask two models; requests end when they like. No subject
+    ever has more reserved or used than a limit of its allows, and refusals change nothing."""
+
+    held = Bundle("held")
+
+    @initialize(limits=st.lists(ANY_LIMITS, min_size=10, max_size=10))
+    def begin(self, limits):
+        names = [f"key {person}{key}" for person in "ab" for key in "12"]
+        names += [f"person {person}" for person in "ab"]
+        names += [f"model {person}{model}" for person in "ab" for model in "xy"]
+        self.meters = {
+            name: Meter(each, NOON, who=name) for name, each in zip(names, limits, strict=True)
+        }
+        self.now, self.utc = START, NOON
+        self.tokens = dict.fromkeys(names, 0)  # used or reserved, of the day
+        self.taken = {name: [] for name in names}  # (when, requests, tokens) as they count now
+
+    @rule(
+        target=held,
+        person=st.sampled_from("ab"),
+        key=st.sampled_from("12"),
+        model=st.sampled_from("xy"),
+        num_tokens=st.integers(1, 40),
+    )
+    def ask(self, person, key, model, num_tokens):
+        names = [f"key {person}{key}", f"person {person}", f"model {person}{model}"]
+        meters = [self.meters[name] for name in names]
+        before = {name: state(meter, self.now) for name, meter in self.meters.items()}
+        refusal = None
+        try:
+            reservation = reserve(meters, num_tokens, self.now, self.utc)
+        except LimitReached as error:
+            refusal = error
+        if refusal is not None:
+            assert {name: state(meter, self.now) for name, meter in self.meters.items()} == before
+            assert refusal.retry_after_s >= 1
+            assert any(refusal.message.count(name) for name in names)
+            return None
+        others = self.meters.keys() - set(names)
+        assert all(state(self.meters[name], self.now) == before[name] for name in others)
+        for name in names:
+            self.tokens[name] += num_tokens
+            entry = [self.now, 1, num_tokens]
+            self.taken[name].append(entry)
+        return names, num_tokens, reservation, [self.taken[name][-1] for name in names]
+
+    @rule(request=consumes(held), share=st.floats(0, 1), is_served=st.booleans())
+    def end(self, request, share, is_served):
+        if request is None:
+            return
+        names, num_tokens, reservation, entries = request
+        num_used = round(share * num_tokens) if is_served else 0
+        for _ in range(2):
+            reservation.settle(num_used) if is_served else reservation.cancel()
+        for name, entry in zip(names, entries, strict=True):
+            self.tokens[name] -= num_tokens - num_used
+            entry[1], entry[2] = int(is_served), num_used
+
+    @rule(seconds=st.floats(0.01, 50))
+    def wait(self, seconds):
+        self.now += seconds
+
+    @invariant()
+    def nobody_passes_a_limit(self):
+        if not hasattr(self, "meters"):
+            return
+        for name, meter in self.meters.items():
+            limits = meter.limits
+            assert [budget.used for budget in meter._budgets] == [self.tokens[name]] * 2
+            for budget in (limits.daily_tokens, limits.monthly_tokens):
+                assert budget is None or self.tokens[name] <= budget
+            for column, rate in ((1, limits.rpm), (2, limits.tpm)):
+                self.check_rate(self.taken[name], column, rate)
+
+    def check_rate(self, taken, column, rate):
+        """In any t seconds: at most rate * (1 + t / 60)."""
+        if rate is None:
+            return
+        for first, entry in enumerate(taken):
+            total = 0
+            for later in taken[first:]:
+                total += later[column]
+                assert total <= rate * (1 + (later[0] - entry[0]) / 60) + 1e-6
+
+
+AnyInterleaving.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+test_any_interleaving = AnyInterleaving.TestCase

@@ -11,7 +11,9 @@ the counter with length prediction): a gateway learns of tokens only afterwards.
 """
 
 from collections import Counter
+from collections.abc import Callable, Collection
 
+from carpool.gateway.in_flight import InFlightCounts, decrement
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.refusal import Refusal, whole_seconds
 from carpool.gateway.ticket import Ticket
@@ -29,10 +31,13 @@ _MEMORY = 8
 
 class Admission:
     """Owns the queue and what is in flight. Every ticket that `enter` took leaves once, by
-    `leave` or by `expire`."""
+    `leave` or by `expire`. `counts` are shared with the other models' admissions."""
 
-    def __init__(self, capacity: Capacity, limits: QueueLimits) -> None:
+    def __init__(
+        self, capacity: Capacity, limits: QueueLimits, counts: InFlightCounts | None = None
+    ) -> None:
         self.capacity = capacity
+        self.counts = counts or InFlightCounts()
         self.limits = limits
         self.max_request_tokens: int | None = None
         """The most that one engine can hold, where there are several."""
@@ -48,7 +53,6 @@ class Admission:
         }
         self._in_flight: set[Ticket] = set()
         self._in_flight_by_person: Counter[str] = Counter()
-        self._in_flight_by_key: Counter[str] = Counter()
         self._service_s: float | None = None
 
     @property
@@ -58,6 +62,10 @@ class Admission:
     @property
     def num_in_flight(self) -> int:
         return len(self._in_flight)
+
+    @property
+    def in_flight(self) -> Collection[Ticket]:
+        return self._in_flight
 
     # ------------------------------------------------------------------ events
 
@@ -109,6 +117,12 @@ class Admission:
         for ticket in late:
             self._stop_waiting(ticket)
         return late
+
+    def renew(self, change: Callable[[Ticket], None]) -> None:
+        """Let `change` give those who wait the caps and the weight that hold now."""
+        for ticket in self.waiting:
+            change(ticket)
+            self._lanes[ticket.lane].set_weight(ticket.person_id, ticket.weight)
 
     # ---------------------------------------------------------------- foresight
 
@@ -166,7 +180,10 @@ class Admission:
             least: float | None = None
             skipped: set[str] = set()
             for ticket in queue.candidates(skipped):
-                if self._is_at_key_limit(ticket):
+                if self._is_person_held(ticket):
+                    skipped.add(ticket.person_id)
+                    continue
+                if self.counts.holds_key(ticket):
                     if self.waiting.is_of_one_key(ticket):
                         skipped.add(ticket.person_id)
                     continue
@@ -178,9 +195,11 @@ class Admission:
                 return ticket if self._fits(ticket) else None
         return None
 
-    def _is_at_key_limit(self, ticket: Ticket) -> bool:
-        limit = ticket.max_in_flight
-        return limit is not None and self._in_flight_by_key[ticket.key_id] >= limit
+    def _is_person_held(self, ticket: Ticket) -> bool:
+        cap = ticket.model_max_in_flight
+        if cap is not None and self._in_flight_by_person[ticket.person_id] >= cap:
+            return True
+        return self.counts.holds_person(ticket)
 
     def _is_newcomer(self, ticket: Ticket, lane: Lane, lead: float) -> bool:
         """Whether a ticket may have a seat that is kept. `lead` is the service by which its
@@ -206,7 +225,7 @@ class Admission:
         self._in_flight.add(ticket)
         self.in_flight_tokens += ticket.num_tokens
         self._in_flight_by_person[ticket.person_id] += 1
-        self._in_flight_by_key[ticket.key_id] += 1
+        self.counts.start(ticket)
 
     def _stop_waiting(self, ticket: Ticket) -> None:
         self._lanes[ticket.lane].remove(ticket)
@@ -215,8 +234,8 @@ class Admission:
     def _end(self, ticket: Ticket, now: float) -> None:
         self._in_flight.remove(ticket)
         self.in_flight_tokens -= ticket.num_tokens
-        _decrement(self._in_flight_by_person, ticket.person_id)
-        _decrement(self._in_flight_by_key, ticket.key_id)
+        decrement(self._in_flight_by_person, ticket.person_id)
+        self.counts.end(ticket)
         taken_s = now - (now if ticket.granted_at is None else ticket.granted_at)
         service_s = taken_s if self._service_s is None else self._service_s
         self._service_s = service_s + (taken_s - service_s) / _MEMORY
@@ -227,11 +246,3 @@ class Admission:
             num_prompt_tokens=num_prompt_tokens,
             num_output_tokens=num_output_tokens,
         )
-
-
-def _decrement(counter: Counter[str], name: str) -> None:
-    """Take one off, and drop what is nought: these are as many as people, not as requests."""
-    if counter[name] <= 1:
-        del counter[name]
-    else:
-        counter[name] -= 1

@@ -11,13 +11,13 @@ from typing import Any
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from carpool import __version__
+from carpool.gateway.allowance import Allowances
 from carpool.gateway.api_kind import ApiKind, kind_of_path
 from carpool.gateway.body import read_body
 from carpool.gateway.client import Client, ClientGone
 from carpool.gateway.exchange import Exchange, Exchanges, send_refusal
 from carpool.gateway.json_object import JsonObject, JsonObjectError
 from carpool.gateway.key_ring import Caller, KeyRing
-from carpool.gateway.meters import Meters
 from carpool.gateway.metrics import GatewayMetrics
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.refusal import Refusal
@@ -63,7 +63,7 @@ class GatewayApp:
         self,
         models: Sequence[ServedModel],
         key_ring: KeyRing | None,
-        meters: Meters,
+        allowances: Allowances,
         exchanges: Exchanges,
         metrics: GatewayMetrics,
         *,
@@ -75,7 +75,7 @@ class GatewayApp:
         self.is_idle.set()
         self._models = by_name(models)
         self._key_ring = key_ring
-        self._meters = meters
+        self._allowances = allowances
         self._exchanges = exchanges
         self._metrics = metrics
         self._max_body_bytes = max_body_bytes
@@ -135,8 +135,8 @@ class GatewayApp:
             return
         with Client(receive, send) as client:
             try:
-                meter = await self._meters.of(exchange.caller.key, exchange.arrived_at)
-                await self._exchanges.serve(exchange, meter, client)
+                allowance = self._allowances.of(exchange.caller, exchange.model)
+                await self._exchanges.serve(exchange, allowance, client)
             except Refusal as refusal:
                 await _refuse(exchange, refusal, client)
             except ClientGone:

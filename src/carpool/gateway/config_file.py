@@ -21,6 +21,7 @@ from carpool.errors import CarpoolError
 from carpool.gateway.model_config import BackendConfig, FallbackConfig, ModelConfig
 from carpool.gateway.upstream_errors import Timeouts
 from carpool.gateway.waiting_room import QueueLimits
+from carpool.store.limits import Limits
 
 
 class ConfigFileError(CarpoolError):
@@ -34,7 +35,8 @@ class GatewayConfig:
     models: tuple[ModelConfig, ...]
 
 
-for _table in (GatewayConfig, ModelConfig, BackendConfig, FallbackConfig, QueueLimits, Timeouts):
+_TABLES = (GatewayConfig, ModelConfig, BackendConfig, FallbackConfig, QueueLimits, Timeouts, Limits)
+for _table in _TABLES:
     with_config(ConfigDict(extra="forbid"))(_table)
 _ADAPTER = TypeAdapter(GatewayConfig)
 

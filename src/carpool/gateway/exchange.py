@@ -8,12 +8,11 @@ however that comes.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
+from carpool.gateway.allowance import Allowance
 from carpool.gateway.answer import Answer, Forwarded
 from carpool.gateway.api_kind import ApiKind
 from carpool.gateway.circuit_breaker import Attempt
@@ -25,7 +24,7 @@ from carpool.gateway.headers import first_value
 from carpool.gateway.json_object import JsonObject
 from carpool.gateway.key_ring import Caller
 from carpool.gateway.ledger import Ledger
-from carpool.gateway.limits import KeyMeter, TokenReservation
+from carpool.gateway.limit_counters import LimitReached, Reservation
 from carpool.gateway.metrics import GatewayMetrics
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.output_cap import clamped, has_output, output_cap, under_one_name
@@ -170,27 +169,27 @@ class Exchanges:
         for running in self._running.values():
             _stop(running, refusal)
 
-    async def serve(self, exchange: Exchange, meter: KeyMeter | None, client: Client) -> None:
+    async def serve(self, exchange: Exchange, allowance: Allowance, client: Client) -> None:
         """Answer `client`. Raises Refusal while nothing has been sent to it, and ClientGone."""
         key_id = exchange.caller.key.key_id
         running = self._running[key_id]
         running[exchange] = client
         try:
-            await self._serve(exchange, meter, client)
+            await self._serve(exchange, allowance, client)
         finally:
             del running[exchange]
             if not running:
                 self._running.pop(key_id, None)
 
-    async def _serve(self, exchange: Exchange, meter: KeyMeter | None, client: Client) -> None:
-        limits = exchange.caller.key.limits
+    async def _serve(self, exchange: Exchange, allowance: Allowance, client: Client) -> None:
         model, person_id = exchange.model, exchange.caller.person.person_id
         num_prompt = model.bytes_per_token.prompt_tokens(len(exchange.body.raw))
         exchange.prompt_estimate = num_prompt
-        _check_prompt(num_prompt, limits.max_prompt_tokens)
-        exchange.changes = clamped(exchange.kind, exchange.fields, limits.max_output_tokens)
+        allowance.check_prompt(num_prompt)
+        exchange.changes = clamped(exchange.kind, exchange.fields, allowance.max_output_tokens)
         cap = output_cap(exchange.kind, {**exchange.fields, **exchange.changes})
         num_output = self._expected.tokens(person_id, cap) if has_output(exchange.kind) else 0
+        caps = allowance.in_flight_caps
         ticket = Ticket(
             request_id=exchange.request_id,
             person_id=person_id,
@@ -199,14 +198,15 @@ class Exchanges:
             weight=exchange.caller.person.weight,
             lane=exchange.caller.key.lane,
             key_id=exchange.caller.key.key_id,
-            max_in_flight=limits.max_in_flight,
+            max_in_flight=caps.key,
+            person_max_in_flight=caps.person,
+            model_max_in_flight=caps.model,
             can_hold=model.can_hold(exchange.is_private),
         )
-        with _reserved(meter, num_prompt + num_output, exchange) as reservation:
+        with await _reserved(allowance, num_prompt + num_output, exchange) as reservation:
             forwarded = await self._answer(exchange, ticket, client)
             usage = forwarded.usage
-            if reservation is not None:
-                reservation.settle(usage.prompt_tokens + usage.output_tokens)
+            reservation.settle(usage.prompt_tokens + usage.output_tokens)
             if usage.source == "reported" and forwarded.status < 400:
                 model.bytes_per_token.learn(len(exchange.body.raw), usage.prompt_tokens)
                 if has_output(exchange.kind):
@@ -343,23 +343,15 @@ class Exchanges:
         )
 
 
-@contextmanager
-def _reserved(
-    meter: KeyMeter | None, num_tokens: int, exchange: Exchange
-) -> Iterator[TokenReservation | None]:
-    """Tokens of the key's limits; back if nothing settles them. Raises Refusal."""
-    if meter is None:
-        yield None
-        return
-    now = asyncio.get_running_loop().time()
+async def _reserved(allowance: Allowance, num_tokens: int, exchange: Exchange) -> Reservation:
+    """A request and its tokens, of all limits that hold for it. Raises LimitReached."""
     try:
-        reservation = meter.reserve(num_tokens, now, datetime.now(UTC))
-    finally:
-        exchange.rate_headers = meter.headers(now)
-    try:
-        yield reservation
-    finally:
-        reservation.cancel()
+        reservation = await allowance.reserve(num_tokens)
+    except LimitReached as refusal:
+        exchange.rate_headers = refusal.rate_headers
+        raise
+    exchange.rate_headers = reservation.rate_headers
+    return reservation
 
 
 def _stop(running: Mapping[Exchange, Client], refusal: Refusal) -> None:
@@ -411,16 +403,6 @@ async def send_refusal(
     length = (b"content-length", b"%d" % len(body))
     await client.start(refusal.status, [*refusal.headers(), length, *headers])
     await client.finish(body)
-
-
-def _check_prompt(num_tokens: int, limit: int | None) -> None:
-    if limit is not None and num_tokens > limit:
-        raise Refusal(
-            Outcome.TOO_LARGE,
-            f"the prompt has about {num_tokens:,} tokens, and this key may send {limit:,} "
-            "(max_prompt_tokens); send a shorter one",
-            limit="max_prompt_tokens",
-        )
 
 
 def _down(model: ServedModel, now: float) -> Refusal:

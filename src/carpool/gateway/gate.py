@@ -42,6 +42,7 @@ class Gate:
         self._waits: dict[str, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed: Refusal | None = None
+        admission.counts.watch(self.pump)
 
     @contextmanager
     def enter(self, ticket: Ticket) -> Iterator[Seat]:
@@ -64,6 +65,7 @@ class Gate:
                 ticket, self._clock(), seat.num_prompt_tokens, seat.num_output_tokens
             )
             self.pump()
+            self.admission.counts.look_again()
 
     def pump(self) -> None:
         """Let everybody go who may. Call it when seats, memory or the backend came back."""
@@ -81,6 +83,11 @@ class Gate:
         for ticket in meant:
             self.admission.leave(ticket, now)
         self._refuse(meant, lambda _: refusal)
+
+    def renew(self, change: Callable[[Ticket], None]) -> None:
+        """Let `change` give those who wait the caps and the weight that hold now."""
+        self.admission.renew(change)
+        self.pump()
 
     def close(self, refusal: Refusal) -> None:
         """Take nobody in any more, and send away those who wait."""

@@ -5,11 +5,14 @@ import logging
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from carpool.gateway.allowance import Allowances
 from carpool.gateway.app import GatewayApp
 from carpool.gateway.exchange import Exchanges
+from carpool.gateway.in_flight import InFlightCounts
 from carpool.gateway.key_ring import KeyRing
 from carpool.gateway.key_watch import KeyWatch
 from carpool.gateway.ledger import Ledger
@@ -19,10 +22,10 @@ from carpool.gateway.model_config import ModelConfig
 from carpool.gateway.model_service import ModelService
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.refusal import Refusal
+from carpool.gateway.subject import Subject
 from carpool.gateway.ticket import Ticket
 from carpool.store.database import Database
 from carpool.store.errors import StoreError
-from carpool.store.key import Key
 from carpool.store.key_store import KeyStore
 from carpool.store.usage_store import UsageStore, day_start, month_start
 
@@ -50,11 +53,13 @@ class Gateway:
         self, models: Sequence[ModelConfig], database: Database, options: GatewayOptions
     ) -> None:
         self._usage = UsageStore(database)
-        self._ring = KeyRing(self._on_revoked)
+        self._ring = KeyRing(self._on_revoked, self._on_changed)
+        self._allowances = Allowances(Meters(self._used_tokens))
         self._key_watch = KeyWatch(self._ring, KeyStore(database))
         if options.needs_keys:
             self._key_watch.load()
-        self._services = [ModelService(config, options.run_folder) for config in models]
+        counts = InFlightCounts()
+        self._services = [ModelService(config, options.run_folder, counts) for config in models]
         self.models = [service.model for service in self._services]
         self._ledger = Ledger(options.journal_folder, self._usage.insert)
         metrics = GatewayMetrics(self.models, self._ledger)
@@ -62,7 +67,7 @@ class Gateway:
         self.app = GatewayApp(
             self.models,
             self._ring if options.needs_keys else None,
-            Meters(self._used_tokens),
+            self._allowances,
             self._exchanges,
             metrics,
         )
@@ -119,13 +124,23 @@ class Gateway:
             model.gate.refuse_waiting(is_of_key, refusal)
         self._exchanges.stop_key(key_id)
 
-    def _used_tokens(self, key: Key) -> tuple[int, int]:
+    def _on_changed(self) -> None:
+        """Who waits does so by the limits that hold now."""
+        for model in self.models:
+            model.gate.renew(partial(self._allowances.renew, self._ring, model))
+
+    def _used_tokens(self, subject: Subject) -> tuple[int, int]:
+        def since(moment: float) -> int:
+            return self._usage.tokens_since(
+                moment,
+                key_id=subject.key_id,
+                person_id=subject.person_id,
+                models=subject.models,
+            )
+
         now = time.time()
         try:
-            return (
-                self._usage.tokens_since(day_start(now), key_id=key.key_id),
-                self._usage.tokens_since(month_start(now), key_id=key.key_id),
-            )
+            return since(day_start(now)), since(month_start(now))
         except StoreError:
             return 0, 0
 

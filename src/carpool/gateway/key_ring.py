@@ -22,12 +22,18 @@ class Caller:
 
 
 class KeyRing:
-    """The last snapshot of the keys. `on_revoked` hears of every key that stopped working."""
+    """The last snapshot of the keys. `on_revoked` hears of every key that stopped working, then
+    `on_changed` that another snapshot is there."""
 
-    def __init__(self, on_revoked: Callable[[str], None] = lambda key_id: None) -> None:
+    def __init__(
+        self,
+        on_revoked: Callable[[str], None] = lambda key_id: None,
+        on_changed: Callable[[], None] = lambda: None,
+    ) -> None:
         self._keys: Mapping[str, Key] = {}
         self._people: Mapping[str, Person] = {}
         self._on_revoked = on_revoked
+        self._on_changed = on_changed
         self.version = -1
 
     def load(self, snapshot: KeySnapshot) -> None:
@@ -43,6 +49,13 @@ class KeyRing:
                 new is None or new.revoked_at is not None or new.secret_sha256 != key.secret_sha256
             ):
                 self._on_revoked(key_id)
+        if old:
+            self._on_changed()
+
+    def caller(self, key_id: str) -> Caller | None:
+        """Whom the key of this id stands for, whether it works or not."""
+        key = self._keys.get(key_id)
+        return None if key is None else self._caller(key)
 
     def identify(self, headers: Mapping[bytes, bytes], now: float) -> Caller:
         """The caller by `Authorization: Bearer` or `x-api-key`; `now` is unix seconds.
@@ -64,6 +77,9 @@ class KeyRing:
             )
         if key.expires_at is not None and key.expires_at <= now:
             raise Refusal(Outcome.BAD_KEY, "this key has expired; ask for a new one")
+        return self._caller(key)
+
+    def _caller(self, key: Key) -> Caller:
         return Caller(key, self._people.get(key.person_id) or Person(key.person_id, key.name))
 
 

@@ -21,10 +21,18 @@ class KeyWatch:
         self._ring = ring
         self._store = store
         self._is_away = False
+        self._loading = asyncio.Lock()
 
     def load(self) -> None:
         """Raises StoreError: without any keys nobody could be let in."""
         self._ring.load(self._store.snapshot())
+
+    async def refresh(self) -> None:
+        """Load what has just been changed, without waiting for the next poll."""
+        try:
+            await self._load()
+        except StoreError as error:
+            _log.warning("the keys cannot be read at the moment: %s", error)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -32,10 +40,15 @@ class KeyWatch:
             await asyncio.sleep(POLL_S)
             try:
                 if await asyncio.to_thread(self._store.version) != self._ring.version:
-                    self._ring.load(await asyncio.to_thread(self._store.snapshot))
+                    await self._load()
             except StoreError as error:
                 if not self._is_away:
                     _log.warning("the keys cannot be read, the last known ones hold: %s", error)
                 self._is_away = True
             else:
                 self._is_away = False
+
+    async def _load(self) -> None:
+        """One at a time, so that an older snapshot never comes after a newer one."""
+        async with self._loading:
+            self._ring.load(await asyncio.to_thread(self._store.snapshot))

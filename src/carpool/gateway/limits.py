@@ -1,17 +1,20 @@
-"""What a key may use: requests and tokens per minute, tokens per day and per month.
+"""What keys and people may use: requests and tokens per minute, tokens per day and per month.
 
-A request is checked against all of them at once and takes from all or from none. It reserves
-an estimate of its tokens when it comes, so that a burst cannot pass on one check, and settles
-what it used when it ends.
+A request is checked against all the limits that hold for it at once and takes from all or from
+none. It reserves an estimate of its tokens when it comes, so that a burst cannot pass on one
+check, and settles what it used when it ends.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import NamedTuple, Self
 
+from carpool.gateway.limit_counters import Headers, LimitReached
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.rate_limit import RateLimit
-from carpool.gateway.refusal import Refusal, whole_seconds
+from carpool.gateway.refusal import whole_seconds
 from carpool.store.limits import Limits
 
 
@@ -24,6 +27,10 @@ class TokenBudget:
     begin: datetime
     used: int = 0
     limit: int | None = None
+
+    @property
+    def period(self) -> str:
+        return "day" if self.name == "daily" else "month"
 
     @property
     def end(self) -> datetime:
@@ -40,13 +47,28 @@ class TokenBudget:
         return self.limit is None or self.used + num_tokens <= self.limit
 
 
-class KeyMeter:
-    """What one key has used. `now` is monotonic seconds, `utc` the wall clock."""
+class Objection(NamedTuple):
+    """Why a request may not go, and in how many seconds it could; infinity: never as it is."""
+
+    wait_s: float
+    refusal: LimitReached
+
+
+class Meter:
+    """What one subject has used, by its limits. `who` begins what its people are told. `now` is
+    monotonic seconds, `utc` the wall clock."""
 
     def __init__(
-        self, limits: Limits, utc: datetime, *, daily_used: int = 0, monthly_used: int = 0
+        self,
+        limits: Limits,
+        utc: datetime,
+        *,
+        who: str = "this key",
+        daily_used: int = 0,
+        monthly_used: int = 0,
     ) -> None:
         self.limits = limits
+        self.who = who
         self._requests = None if limits.rpm is None else RateLimit(limits.rpm)
         self._tokens = None if limits.tpm is None else RateLimit(limits.tpm)
         self._budgets = (
@@ -54,126 +76,170 @@ class KeyMeter:
             TokenBudget("monthly", _begin("monthly", utc), monthly_used, limits.monthly_tokens),
         )
 
+    @property
+    def requests(self) -> RateLimit | None:
+        return None if self.limits.rpm is None else self._requests
+
+    @property
+    def tokens(self) -> RateLimit | None:
+        return None if self.limits.tpm is None else self._tokens
+
     def change(self, limits: Limits, now: float) -> None:
-        """Other limits from now on; what was used stays used."""
+        """Other limits from now on; what was used stays used, also while there is no limit."""
         self._requests = _changed(self._requests, limits.rpm, now)
         self._tokens = _changed(self._tokens, limits.tpm, now)
         daily, monthly = self._budgets
         daily.limit, monthly.limit = limits.daily_tokens, limits.monthly_tokens
         self.limits = limits
 
-    def reserve(self, num_tokens: int, now: float, utc: datetime) -> "TokenReservation":
-        """Take one request and `num_tokens` tokens. Raises Refusal, and then takes nothing."""
-        self._check(num_tokens, now, utc)
-        if self._requests is not None:
-            self._requests.take(1, now)
-        if self._tokens is not None:
-            self._tokens.take(num_tokens, now)
-        for budget in self._budgets:
-            budget.used += num_tokens
-        return TokenReservation(num_tokens, self._requests, self._tokens, self._budgets)
-
-    def headers(self, now: float) -> list[tuple[bytes, bytes]]:
-        """OpenAI's x-ratelimit headers for the limits there are."""
-        headers: list[tuple[bytes, bytes]] = []
-        for name, limit in ((b"requests", self._requests), (b"tokens", self._tokens)):
-            if limit is not None:
-                headers += [
-                    (b"x-ratelimit-limit-" + name, b"%d" % limit.limit),
-                    (b"x-ratelimit-remaining-" + name, b"%d" % limit.remaining(now)),
-                    (b"x-ratelimit-reset-" + name, b"%.3fs" % limit.reset_s(now)),
-                ]
-        return headers
-
-    def _check(self, num_tokens: int, now: float, utc: datetime) -> None:
-        if self._requests is not None and (wait := self._requests.wait_s(1, now)) > 0:
-            raise _rate_refusal(Outcome.REQUESTS_PER_MINUTE, "rpm", self._requests, 1, wait, now)
-        if self._tokens is not None and (wait := self._tokens.wait_s(num_tokens, now)) > 0:
-            raise _rate_refusal(
-                Outcome.TOKENS_PER_MINUTE, "tpm", self._tokens, num_tokens, wait, now
-            )
+    def objections(self, num_tokens: int, now: float, utc: datetime) -> Iterator[Objection]:
+        """Why one request of `num_tokens` tokens may not go now."""
+        rate = self.requests
+        if rate is not None and (wait := rate.wait_s(1, now)) > 0:
+            yield self._rate_objection("rpm", rate, 1, wait, now)
+        rate = self.tokens
+        if rate is not None and (wait := rate.wait_s(num_tokens, now)) > 0:
+            yield self._rate_objection("tpm", rate, num_tokens, wait, now)
         for budget in self._budgets:
             budget.roll(utc)
             if not budget.has_room(num_tokens):
-                raise _budget_refusal(budget, num_tokens, utc)
+                yield self._budget_objection(budget, num_tokens, utc)
+
+    def take(self, num_tokens: int, now: float) -> "Taken":
+        """One request of `num_tokens` tokens, to which there are no objections."""
+        requests, tokens = self.requests, self.tokens
+        if requests is not None:
+            requests.take(1, now)
+        if tokens is not None:
+            tokens.take(num_tokens, now)
+        for budget in self._budgets:
+            budget.used += num_tokens
+        return Taken(requests, tokens, [(budget, budget.begin) for budget in self._budgets])
+
+    def _rate_objection(
+        self, name: str, rate: RateLimit, num_units: int, wait: float, now: float
+    ) -> Objection:
+        is_rpm = name == "rpm"
+        outcome = Outcome.REQUESTS_PER_MINUTE if is_rpm else Outcome.TOKENS_PER_MINUTE
+        may = f"{self.who} may use {rate.limit:,} {'requests' if is_rpm else 'tokens'} per minute"
+        if num_units > rate.limit:
+            message = (
+                f"this request needs about {num_units:,} tokens, and {may} ({name}); send a "
+                "shorter prompt, a smaller max_tokens, or ask for a higher limit"
+            )
+            return Objection(wait, LimitReached(outcome, message, limit=name, retry_after_s=60))
+        message = (
+            f"{may} ({name}), {rate.remaining(now):,} are left and this request needs "
+            f"{num_units:,}; try again in {whole_seconds(wait)} s"
+        )
+        return Objection(wait, LimitReached(outcome, message, limit=name, retry_after_s=wait))
+
+    def _budget_objection(self, budget: TokenBudget, num_tokens: int, utc: datetime) -> Objection:
+        wait = (budget.end - utc).total_seconds()
+        limit = budget.limit or 0
+        message = (
+            f"{self.who} may use {limit:,} tokens a {budget.period} "
+            f"({budget.name}_tokens), {budget.used:,} are used and this request needs about "
+            f"{num_tokens:,}; it begins anew at {budget.end:%Y-%m-%d %H:%M} UTC, or ask for more"
+        )
+        refusal = LimitReached(
+            Outcome.TOKEN_BUDGET, message, limit=f"{budget.name}_tokens", retry_after_s=wait
+        )
+        return Objection(float("inf") if num_tokens > limit else wait, refusal)
+
+
+class Taken(NamedTuple):
+    """From what a request has taken: a limit that came later has nothing to give back."""
+
+    requests: RateLimit | None
+    tokens: RateLimit | None
+    budgets: list[tuple[TokenBudget, datetime]]
+    """With the beginning of the period in which it was."""
 
 
 class TokenReservation:
-    """What was taken for one request, and from what: a limit that came later has nothing to
-    give back. Settled or cancelled exactly once; again is nothing."""
+    """What was taken for one request from its meters."""
 
-    __slots__ = ("_budgets", "_is_open", "_num_tokens", "_requests", "_tokens")
+    __slots__ = ("_is_open", "_num_tokens", "_taken", "rate_headers")
 
-    def __init__(
-        self,
-        num_tokens: int,
-        requests: RateLimit | None,
-        tokens: RateLimit | None,
-        budgets: Iterable[TokenBudget],
-    ) -> None:
+    def __init__(self, num_tokens: int, taken: Sequence[Taken], rate_headers: Headers) -> None:
+        self.rate_headers = rate_headers
         self._num_tokens = num_tokens
-        self._requests = requests
-        self._tokens = tokens
-        self._budgets = [(budget, budget.begin) for budget in budgets]
+        self._taken = taken
         self._is_open = True
 
     def settle(self, num_used: int) -> None:
-        """The request was served and used `num_used` tokens, more or less than was taken. They
-        count for the day on which they were taken."""
+        """The tokens count for the day on which they were taken."""
         if not self._is_open:
             return
         self._is_open = False
         num_left = self._num_tokens - num_used
-        if self._tokens is not None:
-            self._tokens.give_back(num_left)
-        for budget, begin in self._budgets:
-            if budget.begin == begin:
-                budget.used -= num_left
+        for _, tokens, budgets in self._taken:
+            if tokens is not None:
+                tokens.give_back(num_left)
+            for budget, begin in budgets:
+                if budget.begin == begin:
+                    budget.used -= num_left
 
     def cancel(self) -> None:
-        """The request was not served, and costs nothing."""
-        if self._is_open and self._requests is not None:
-            self._requests.give_back(1)
+        if not self._is_open:
+            return
+        for requests, _, _ in self._taken:
+            if requests is not None:
+                requests.give_back(1)
         self.settle(0)
 
+    def __enter__(self) -> Self:
+        return self
 
-def _rate_refusal(
-    outcome: Outcome, name: str, limit: RateLimit, num_units: int, wait: float, now: float
-) -> Refusal:
-    unit = "requests" if name == "rpm" else "tokens"
-    if num_units > limit.limit:
-        return Refusal(
-            outcome,
-            f"this request needs about {num_units:,} {unit}, and this key may use {limit.limit:,} "
-            f"per minute ({name}); send a shorter prompt, a smaller max_tokens, or ask for a "
-            "higher limit",
-            limit=name,
-            retry_after_s=60,
-        )
-    return Refusal(
-        outcome,
-        f"this key may use {limit.limit:,} {unit} per minute ({name}), "
-        f"{limit.remaining(now):,} are left and this request needs {num_units:,}; "
-        f"try again in {whole_seconds(wait)} s",
-        limit=name,
-        retry_after_s=wait,
-    )
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.cancel()
 
 
-def _budget_refusal(budget: TokenBudget, num_tokens: int, utc: datetime) -> Refusal:
-    return Refusal(
-        Outcome.TOKEN_BUDGET,
-        f"this key's {budget.name} budget is {budget.limit:,} tokens, {budget.used:,} are used and "
-        f"this request needs about {num_tokens:,}; it begins anew at "
-        f"{budget.end:%Y-%m-%d %H:%M} UTC, or ask for a larger one",
-        limit=f"{budget.name}_tokens",
-        retry_after_s=(budget.end - utc).total_seconds(),
-    )
+def reserve(
+    meters: Sequence[Meter], num_tokens: int, now: float, utc: datetime
+) -> TokenReservation:
+    """Take one request and `num_tokens` tokens from all `meters`. Raises LimitReached for the
+    limit that is in the way for longest, and then has taken nothing."""
+    worst: Objection | None = None
+    for meter in meters:
+        for objection in meter.objections(num_tokens, now, utc):
+            if worst is None or objection.wait_s > worst.wait_s:
+                worst = objection
+    if worst is not None:
+        worst.refusal.rate_headers = rate_headers(meters, now)
+        raise worst.refusal
+    taken = [meter.take(num_tokens, now) for meter in meters]
+    return TokenReservation(num_tokens, taken, rate_headers(meters, now))
+
+
+def rate_headers(meters: Sequence[Meter], now: float) -> Headers:
+    """OpenAI's x-ratelimit headers, for the limits with the least left."""
+    headers: Headers = []
+    for name, rates in (
+        (b"requests", [meter.requests for meter in meters]),
+        (b"tokens", [meter.tokens for meter in meters]),
+    ):
+        there = [(rate.remaining(now), -rate.reset_s(now), rate) for rate in rates if rate]
+        if there:
+            remaining, reset, rate = min(there, key=lambda each: each[:2])
+            headers += [
+                (b"x-ratelimit-limit-" + name, b"%d" % rate.limit),
+                (b"x-ratelimit-remaining-" + name, b"%d" % remaining),
+                (b"x-ratelimit-reset-" + name, b"%.3fs" % -reset),
+            ]
+    return headers
 
 
 def _changed(rate: RateLimit | None, limit: int | None, now: float) -> RateLimit | None:
+    """A rate without a limit is kept for the next one: what was taken is taken."""
     if limit is None:
-        return None
+        return rate
     if rate is None:
         return RateLimit(limit)
     rate.change(limit, now)

@@ -6,6 +6,8 @@ from enum import StrEnum
 from carpool.errors import CarpoolError
 from carpool.gateway.upstream_errors import Timeouts
 from carpool.gateway.waiting_room import QueueLimits
+from carpool.store.checks import check_limits
+from carpool.store.limits import NO_LIMITS, Limits
 
 
 class ModelConfigError(CarpoolError):
@@ -60,7 +62,8 @@ class FallbackConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """A model: `name` and `aliases` are what clients call it, `backends` its replicas.
-    `is_private`: nothing of it ever leaves for a fallback. Raises ModelConfigError."""
+    `is_private`: nothing of it ever leaves for a fallback. `limits` hold for
+    each person, as far as this model goes. Raises ModelConfigError and InvalidField."""
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -68,12 +71,14 @@ class ModelConfig:
     when_down: WhenDown = WhenDown.HOLD
     fallback: FallbackConfig | None = None
     is_private: bool = False
+    limits: Limits = NO_LIMITS
     queue: QueueLimits = field(default_factory=QueueLimits)
     timeouts: Timeouts = field(default_factory=Timeouts)
 
     def __post_init__(self) -> None:
         if not self.name:
             raise ModelConfigError("a model has no name; give it one")
+        check_limits(self.limits)
         if not self.backends:
             raise ModelConfigError(f"{self.name} has no backends; give at least one engine")
         if (self.when_down is WhenDown.FALLBACK) != (self.fallback is not None):

@@ -16,6 +16,7 @@ from carpool.backends.supervisor import Supervisor
 from carpool.gateway.admission import Admission
 from carpool.gateway.circuit_breaker import CircuitBreaker
 from carpool.gateway.gate import Gate
+from carpool.gateway.in_flight import InFlightCounts
 from carpool.gateway.model_config import (
     BackendConfig,
     FallbackConfig,
@@ -38,10 +39,10 @@ class ModelService:
     To be made in the event loop that it then works in.
     """
 
-    def __init__(self, config: ModelConfig, run_folder: Path) -> None:
+    def __init__(self, config: ModelConfig, run_folder: Path, counts: InFlightCounts) -> None:
         """Raises CarpoolError for an engine that cannot be what the configuration says."""
         self.config = config
-        admission = Admission(UNKNOWN_CAPACITY, config.queue)
+        admission = Admission(UNKNOWN_CAPACITY, config.queue, counts)
         admission.is_paused = True
         self.supervisors = [
             Supervisor(_backend(config, number, run_folder))
@@ -58,6 +59,7 @@ class ModelService:
             when_down=config.when_down,
             fallback=None if config.fallback is None else _fallback(config, config.fallback),
             is_private=config.is_private,
+            limits=config.limits,
         )
 
     def start(self) -> None:
