@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 )
 
 from carpool.gateway.admission import FIRST_SERVICE_S, Admission
+from carpool.gateway.in_flight import InFlightCounts
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.refusal import Refusal
 from carpool.gateway.ticket import Ticket
@@ -28,9 +29,9 @@ from carpool.store.lane import Lane
 INTERACTIVE, BATCH = Lane.INTERACTIVE, Lane.BATCH
 
 
-def make_admission(seats=4, kv_tokens=10_000, **limits):
+def make_admission(seats=4, kv_tokens=10_000, counts=None, **limits):
     capacity = Capacity(seats, kv_tokens, kv_tokens, Provenance.REPORTED)
-    return Admission(capacity, QueueLimits(**{"newcomer_seats": 0, **limits}))
+    return Admission(capacity, QueueLimits(**{"newcomer_seats": 0, **limits}), counts)
 
 
 class Tickets:
@@ -309,6 +310,48 @@ def test_batch_uses_what_someone_at_their_own_limit_leaves_idle(ticket):
     assert grant(admission) == ["a0", "b0"]
 
 
+def test_a_person_s_cap_holds_over_keys_and_a_model_s_over_one_model(ticket):
+    counts = InFlightCounts()
+    here, there = make_admission(seats=9, counts=counts), make_admission(seats=9, counts=counts)
+    enter(here, *(ticket(key_id=key, person_max_in_flight=3) for key in "xyxy"), ticket("b"))
+    assert grant(here) == ["a0", "b0", "a1", "a2"]
+    enter(there, ticket(person_max_in_flight=3), ticket("b", person_max_in_flight=2))
+    assert grant(there) == ["b1"]
+    enter(there, *(ticket("c", model_max_in_flight=1) for _ in range(2)))
+    enter(here, *(ticket("c", model_max_in_flight=1) for _ in range(2)))
+    assert grant(there) == ["c0"]
+    assert grant(here) == ["c2"]
+
+
+def test_who_is_at_a_cap_does_not_keep_others_from_going(ticket):
+    admission = make_admission(seats=9)
+    enter(admission, *(ticket(person_max_in_flight=1) for _ in range(5)), ticket("b"))
+    assert grant(admission) == ["a0", "b0"]
+
+
+def test_a_cap_that_is_raised_lets_those_go_who_wait(ticket):
+    admission = make_admission(seats=9)
+    enter(admission, *(ticket(person_max_in_flight=1) for _ in range(3)))
+    assert grant(admission) == ["a0"]
+    admission.renew(lambda each: setattr(each, "person_max_in_flight", 2))
+    assert grant(admission) == ["a1"]
+    admission.renew(lambda each: setattr(each, "person_max_in_flight", None))
+    assert grant(admission) == ["a2"]
+
+
+def test_a_weight_that_is_changed_counts_for_those_who_wait(ticket):
+    admission = make_admission(seats=1)
+    tickets = enter(admission, *(ticket() for _ in range(4)), *(ticket("b") for _ in range(4)))
+    admission.renew(lambda each: setattr(each, "weight", 3.0 if each.person_id == "b" else 1.0))
+    order = []
+    for now in range(8):
+        (each,) = admission.grant(float(now))
+        order.append(each.person_id)
+        admission.leave(each, float(now), each.num_prompt_tokens, each.num_output_tokens)
+    assert order[:5].count("b") == 3
+    assert len(tickets) == 8
+
+
 def test_batch_does_not_pass_someone_who_waits_for_memory(ticket):
     admission = make_admission(seats=3, kv_tokens=100)
     enter(admission, ticket(prompt=70), ticket(prompt=70), ticket("b", lane=BATCH))
@@ -501,6 +544,8 @@ class AnyTraffic(RuleBasedStateMachine):
             key_id=f"{person}-{key}",
             lane=BATCH if is_batch else INTERACTIVE,
             max_in_flight={"x": None, "y": 1}[key],
+            person_max_in_flight={"dan": 2}.get(person),
+            model_max_in_flight={"cem": 1}.get(person),
         )
         before = self.counters()
         is_newcomer = all(each.person_id != person for each in self.waiting.values())
@@ -542,14 +587,18 @@ class AnyTraffic(RuleBasedStateMachine):
         assert tokens <= capacity.kv_tokens or not running
         of_key = sum(each.key_id == ticket.key_id for each in running)
         assert ticket.max_in_flight is None or of_key < ticket.max_in_flight
+        of_person = sum(each.person_id == ticket.person_id for each in running)
+        assert of_person < {"dan": 2, "cem": 1}.get(ticket.person_id, 99)
         kept = min(self.admission.limits.newcomer_seats, capacity.max_num_seqs - 1)
         if len(running) + 1 > capacity.max_num_seqs - kept:
             assert all(each.person_id != ticket.person_id for each in running)
             assert ticket.lane is INTERACTIVE
         if ticket.lane is BATCH:
             keys = Counter(each.key_id for each in running)
+            people = Counter(each.person_id for each in running)
             for each in self.waiting.values():
                 is_held = each.max_in_flight is not None and keys[each.key_id] >= each.max_in_flight
+                is_held |= people[each.person_id] >= {"dan": 2, "cem": 1}.get(each.person_id, 99)
                 assert each.lane is BATCH or is_held
         earlier = [
             each

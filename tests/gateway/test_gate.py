@@ -10,6 +10,7 @@ import pytest
 
 from carpool.gateway.admission import Admission
 from carpool.gateway.gate import Gate
+from carpool.gateway.in_flight import InFlightCounts
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.refusal import Refusal
 from carpool.gateway.ticket import Ticket
@@ -19,10 +20,10 @@ from carpool.scheduling.capacity import Capacity, Provenance
 GONE = Refusal(Outcome.DRAINING, "the server is shutting down; try again", retry_after_s=5)
 
 
-def make_gate(seats=1, **limits):
+def make_gate(seats=1, counts=None, **limits):
     capacity = Capacity(seats, 10_000, 10_000, Provenance.REPORTED)
     limits = QueueLimits(**{"newcomer_seats": 0, **limits})
-    return Gate(Admission(capacity, limits), asyncio.get_running_loop().time)
+    return Gate(Admission(capacity, limits, counts), asyncio.get_running_loop().time)
 
 
 numbers = itertools.count()
@@ -87,6 +88,29 @@ def test_seats_go_from_one_to_the_next(run):
             each.release.set()
         await asyncio.gather(*(each.task for each in requests))
         assert is_empty(gate)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("cap", ["max_in_flight", "person_max_in_flight"])
+def test_who_is_at_a_cap_goes_when_a_request_for_another_model_ends(run, cap):
+    async def scenario():
+        counts = InFlightCounts()
+        here, there = make_gate(4, counts), make_gate(4, counts)
+        uncapped = Request(here)
+        await settle()
+        waiting = Request(there, **{cap: 1})
+        await settle()
+        assert not waiting.is_running
+        uncapped.release.set()
+        await settle()
+        assert waiting.is_running
+        waiting.release.set()
+        await waiting.task
+        assert is_empty(here)
+        assert is_empty(there)
+        assert not counts.by_key
+        assert not counts.by_person
 
     run(scenario())
 

@@ -193,3 +193,45 @@ def test_an_engine_s_refusal_without_a_time_gets_one(gateway, engine):
         answer = gateway.visitor.ask()
         assert answer.status_code == status
         assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_a_person_s_limits_hold_for_all_their_keys_together(gateway):
+    ada = gateway.add_person()
+    gateway.store.change_person(ada.person_id, limits={"rpm": 2})
+    phone = type(ada)(gateway, gateway.store.add_key(ada.person_id, "phone"))
+    until(lambda: phone.get("/v1/models").status_code == 200)
+    assert [phone.ask().status_code, ada.ask().status_code] == [200, 200]
+    for person in (ada, phone):
+        answer = person.ask()
+        assert is_honest(answer, "rpm")
+        assert "with all your keys together" in answer.json()["error"]["message"]
+
+
+def test_limits_are_changed_while_a_key_is_in_use_and_what_was_used_stays_used(gateway):
+    ada = gateway.add_person(rpm=2)
+    assert [ada.ask().status_code for _ in range(3)] == [200, 200, 429]
+    gateway.store.change_key(ada.key_id, limits={"rpm": 3})
+    until(lambda: ada.ask().status_code == 200, 1.0)
+    assert is_honest(ada.ask(), "rpm")
+
+
+def test_who_waits_at_a_cap_goes_when_it_is_raised(gateway, engine):
+    ada = gateway.add_person(max_in_flight=1)
+    with engine.holding():
+        first, second = ada.start(), ada.start()
+        until(lambda: gateway.num_in_flight == 1 and gateway.num_waiting == 1)
+        gateway.store.change_key(ada.key_id, limits={"max_in_flight": 2})
+        until(lambda: gateway.num_in_flight == 2, 1.0)
+    assert [answer.result().status_code for answer in (first, second)] == [200, 200]
+
+
+def test_a_person_s_requests_at_once_are_capped_over_their_keys(gateway, engine):
+    ada = gateway.add_person()
+    gateway.store.change_person(ada.person_id, limits={"max_in_flight": 1})
+    phone = type(ada)(gateway, gateway.store.add_key(ada.person_id, "phone"))
+    until(lambda: phone.get("/v1/models").status_code == 200)
+    with engine.holding():
+        answers = [ada.start(), phone.start()]
+        until(lambda: gateway.num_in_flight == 1 and gateway.num_waiting == 1)
+    assert [answer.result().status_code for answer in answers] == [200, 200]
+    assert engine.most_at_once == 1
