@@ -139,6 +139,21 @@ def test_while_the_database_is_away_rows_pile_up_and_go_in_once_it_is_back(run, 
     assert journals(folder) == []
 
 
+def test_rows_are_counted_where_they_are(run, folder, database):
+    ledger = Ledger(folder, database.insert)
+    record(ledger, "a", "b")
+    assert (ledger.num_waiting, ledger.num_spooled) == (2, 0)
+    database.error = DatabaseAway("gone")
+    run(ledger.flush())
+    record(ledger, "c")
+    assert (ledger.num_waiting, ledger.num_spooled) == (1, 2)
+    run(ledger.flush())
+    assert (ledger.num_waiting, ledger.num_spooled) == (0, 3)
+    database.error = None
+    run(ledger.flush())
+    assert (ledger.num_waiting, ledger.num_spooled) == (0, 0)
+
+
 def test_it_recovers_even_if_nobody_asks_anything_more(run, folder, database):
     ledger = Ledger(folder, database.insert)
     database.error = DatabaseAway("gone")

@@ -14,11 +14,11 @@ from carpool import __version__
 from carpool.gateway.allowance import Allowances
 from carpool.gateway.api_kind import ApiKind, kind_of_path
 from carpool.gateway.body import read_body
+from carpool.gateway.books import Books
 from carpool.gateway.client import Client, ClientGone
 from carpool.gateway.exchange import Exchange, Exchanges, send_refusal
 from carpool.gateway.json_object import JsonObject, JsonObjectError
 from carpool.gateway.key_ring import Caller, KeyRing
-from carpool.gateway.metrics import GatewayMetrics
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.refusal import Refusal
 from carpool.gateway.served_model import ServedModel, by_name
@@ -65,7 +65,7 @@ class GatewayApp:
         key_ring: KeyRing | None,
         allowances: Allowances,
         exchanges: Exchanges,
-        metrics: GatewayMetrics,
+        books: Books,
         *,
         max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
@@ -77,7 +77,7 @@ class GatewayApp:
         self._key_ring = key_ring
         self._allowances = allowances
         self._exchanges = exchanges
-        self._metrics = metrics
+        self._books = books
         self._max_body_bytes = max_body_bytes
         self._created = int(time.time())
         self._get: Mapping[str, Callable[[Scope], tuple[int, bytes, bytes]]] = {
@@ -127,7 +127,7 @@ class GatewayApp:
         try:
             exchange = await self._begin(request_id, scope, receive)
         except Refusal as refusal:
-            self._metrics.ended("", refusal.outcome)
+            self._books.refused(refusal)
             kind, echo = kind_of_path(scope["path"]), [(b"x-request-id", request_id.encode())]
             await send_refusal(Client(receive, send), refusal, kind, echo)
             return
@@ -146,7 +146,7 @@ class GatewayApp:
                 message = "the gateway failed on this request; its log says why"
                 await _refuse(exchange, Refusal(Outcome.INTERNAL_ERROR, message), client)
             finally:
-                self._exchanges.book(exchange)
+                self._books.ended(exchange)
 
     async def _begin(self, request_id: str, scope: Scope, receive: Receive) -> Exchange:
         """Raises Refusal for whoever may not ask, or asks for what there is not."""
@@ -232,7 +232,7 @@ class GatewayApp:
         host = (scope.get("client") or ("127.0.0.1", 0))[0]
         if not host.startswith(_LOOPBACK):
             raise Refusal(Outcome.MODEL_NOT_ALLOWED, "/metrics is for this machine alone")
-        return 200, CONTENT_TYPE_LATEST.encode(), generate_latest(self._metrics.registry)
+        return 200, CONTENT_TYPE_LATEST.encode(), generate_latest(self._books.metrics.registry)
 
     def _version(self, scope: Scope) -> tuple[int, bytes, bytes]:
         return _json(200, {"version": __version__})

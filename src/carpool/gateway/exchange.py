@@ -1,4 +1,4 @@
-"""One request from its key to its row in the ledger.
+"""One request from its key to the end of its answer.
 
 What it takes on the way (tokens of its limits, a place in the queue, a seat, a replica's load)
 is held by `with` statements around the answer's body, and is back when the last of them ends,
@@ -10,7 +10,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from carpool.gateway.allowance import Allowance
 from carpool.gateway.answer import Answer, Forwarded
@@ -23,9 +23,7 @@ from carpool.gateway.gate import Gate, Seat
 from carpool.gateway.headers import first_value
 from carpool.gateway.json_object import JsonObject
 from carpool.gateway.key_ring import Caller
-from carpool.gateway.ledger import Ledger
 from carpool.gateway.limit_counters import LimitReached, Reservation
-from carpool.gateway.metrics import GatewayMetrics
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.output_cap import clamped, has_output, output_cap, under_one_name
 from carpool.gateway.refusal import RETRIED, Refusal, whole_seconds
@@ -34,7 +32,9 @@ from carpool.gateway.served_model import ServedModel
 from carpool.gateway.ticket import Ticket
 from carpool.gateway.token_estimate import ExpectedOutput
 from carpool.gateway.upstream_errors import ConnectFailed, How, UpstreamError
-from carpool.store.usage_row import UsageRow
+
+if TYPE_CHECKING:
+    from carpool.gateway.books import Books
 
 HEARTBEAT_S = 10.0
 
@@ -153,9 +153,8 @@ class Exchange:
 class Exchanges:
     """Serves exchanges; owns what they share beyond the model: histories, running answers."""
 
-    def __init__(self, ledger: Ledger, metrics: GatewayMetrics) -> None:
-        self._ledger = ledger
-        self._metrics = metrics
+    def __init__(self, books: "Books") -> None:
+        self._books = books
         self._expected = ExpectedOutput()
         self._running: defaultdict[str, dict[Exchange, Client]] = defaultdict(dict)
 
@@ -274,8 +273,9 @@ class Exchanges:
                 await _heartbeat(exchange, client)
         else:
             await seat.wait()
-        exchange.queue_s += loop.time() - entered
-        self._metrics.queued(exchange.queue_s)
+        seconds = loop.time() - entered
+        exchange.queue_s += seconds
+        self._books.queued(exchange.model, seconds)
 
     async def _send(self, exchange: Exchange, replica: Replica, client: Client) -> Forwarded:
         """Raises UpstreamError while no byte of an answer was sent."""
@@ -302,45 +302,6 @@ class Exchanges:
             _judge(attempt, forwarded, loop.time())
         exchange.take(forwarded)
         return forwarded
-
-    def book(self, exchange: Exchange) -> None:
-        """The exchange has ended: its row, and its figures."""
-        now = asyncio.get_running_loop().time()
-        forwarded, first = exchange.forwarded, exchange.first_byte_at
-        usage = forwarded.usage if forwarded else None
-        num_prompt = usage.prompt_tokens if usage else 0
-        num_output = usage.output_tokens if usage else 0
-        tpot = None
-        if first is not None and forwarded is not None and num_output > 1:
-            tpot = 1e3 * (forwarded.ended_at - first) / (num_output - 1)
-        self._metrics.ended(exchange.model.name, exchange.outcome)
-        self._metrics.used(num_prompt, num_output)
-        if first is not None:
-            self._metrics.answered(first - exchange.arrived_at)
-        self._ledger.record(
-            UsageRow(
-                request_id=exchange.request_id,
-                started_at=exchange.started_at,
-                person_id=exchange.caller.person.person_id,
-                key_id=exchange.caller.key.key_id,
-                model=exchange.asked_name,
-                backend=exchange.replica.name if exchange.replica else "",
-                api=exchange.kind.value,
-                lane=exchange.caller.key.lane,
-                prompt_tokens=num_prompt,
-                cached_tokens=usage.cached_tokens if usage else 0,
-                output_tokens=num_output,
-                usage_source=usage.source if usage else "estimated",
-                queue_ms=1e3 * exchange.queue_s,
-                ttft_ms=None if first is None else 1e3 * (first - exchange.arrived_at),
-                tpot_ms=tpot,
-                total_ms=1e3 * (now - exchange.arrived_at),
-                outcome=exchange.outcome.value,
-                status=exchange.status,
-                is_stream=exchange.is_stream,
-                is_fallback=exchange.is_fallback,
-            )
-        )
 
 
 async def _reserved(allowance: Allowance, num_tokens: int, exchange: Exchange) -> Reservation:

@@ -11,6 +11,7 @@ from typing import Any
 
 from carpool.gateway.allowance import Allowances
 from carpool.gateway.app import GatewayApp
+from carpool.gateway.books import Books
 from carpool.gateway.exchange import Exchanges
 from carpool.gateway.in_flight import InFlightCounts
 from carpool.gateway.key_ring import KeyRing
@@ -62,20 +63,23 @@ class Gateway:
         self._services = [ModelService(config, options.run_folder, counts) for config in models]
         self.models = [service.model for service in self._services]
         self._ledger = Ledger(options.journal_folder, self._usage.insert)
-        metrics = GatewayMetrics(self.models, self._ledger)
-        self._exchanges = Exchanges(self._ledger, metrics)
+        keys_age_s = (lambda: self._key_watch.age_s) if options.needs_keys else None
+        self._metrics = GatewayMetrics(self.models, self._ledger, keys_age_s)
+        books = Books(self._ledger, self._metrics)
+        self._exchanges = Exchanges(books)
         self.app = GatewayApp(
             self.models,
             self._ring if options.needs_keys else None,
             self._allowances,
             self._exchanges,
-            metrics,
+            books,
         )
         self._needs_keys = options.needs_keys
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         self._run("usage", self._ledger.run())
+        self._run("event loop's lag", self._metrics.watch_loop())
         if self._needs_keys:
             self._run("keys", self._key_watch.run())
         for service in self._services:

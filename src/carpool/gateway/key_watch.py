@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 
 from carpool.gateway.key_ring import KeyRing
 from carpool.store.errors import StoreError
@@ -22,6 +23,12 @@ class KeyWatch:
         self._store = store
         self._is_away = False
         self._loading = asyncio.Lock()
+        self._level_at = time.monotonic()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the ring was last known to be level with the database."""
+        return time.monotonic() - self._level_at
 
     def load(self) -> None:
         """Raises StoreError: without any keys nobody could be let in."""
@@ -47,6 +54,7 @@ class KeyWatch:
                 self._is_away = True
             else:
                 self._is_away = False
+                self._level_at = time.monotonic()
 
     async def _load(self) -> None:
         """One at a time, so that an older snapshot never comes after a newer one."""

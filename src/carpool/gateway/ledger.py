@@ -45,8 +45,19 @@ class Ledger:
         self._unwritten: list[UsageRow] = []
         self._journal: Journal | None = None
         self._put_aside: set[Path] = set()
+        self._num_spooled = 0
         self._is_away = False
         self._is_disk_bad = False
+
+    @property
+    def num_waiting(self) -> int:
+        """Rows that the next flush takes."""
+        return len(self._rows) + len(self._unwritten)
+
+    @property
+    def num_spooled(self) -> int:
+        """Rows of this process that the database did not take; its journals hold them."""
+        return self._num_spooled
 
     @property
     def is_database_away(self) -> bool:
@@ -102,6 +113,7 @@ class Ledger:
                 self._note_back()
         except StoreError as error:
             self._note_away(error)
+            self._num_spooled += 0 if journal is None else journal.num_rows
             return False
         else:
             if journal is not None:
@@ -127,6 +139,7 @@ class Ledger:
             else:
                 self._note_back()
                 _remove(path)
+        self._num_spooled = 0
 
     def _note_away(self, error: StoreError) -> None:
         if not self._is_away:
@@ -149,6 +162,7 @@ class Journal:
         unlocked = folder / f"{name}.new"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self.path = folder / f"{name}{SUFFIX}"
+        self.num_rows = 0
         self._descriptor = os.open(unlocked, flags, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
@@ -163,6 +177,7 @@ class Journal:
         if num_written < len(line):
             os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - num_written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.num_rows += 1
 
     def close(self) -> None:
         os.close(self._descriptor)

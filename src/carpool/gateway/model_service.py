@@ -121,6 +121,7 @@ class ModelService:
         if replica.state is not BackendState.READY and status.state is BackendState.READY:
             replica.breaker.close()
         replica.state = status.state
+        replica.num_restarts = max(0, status.life - 1)
         replica.model = backend.model or self.config.name
         if status.capacity is not None:
             replica.capacity = _as_told(status.capacity, config)

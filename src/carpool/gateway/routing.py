@@ -47,6 +47,7 @@ class Replica:
         self.on_not_reached = on_not_reached
         self.state = BackendState.READY
         self.retry_after_s: Callable[[], float] = lambda: 1.0
+        self.num_restarts = 0
         self.num_in_flight = 0
         self.peak_in_flight = 0
         self.num_foreign = 0

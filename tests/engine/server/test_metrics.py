@@ -1,6 +1,7 @@
 """What /metrics shows of the engine."""
 
 import pytest
+from metrics_doc import documented, shown
 from prometheus_client.parser import text_string_to_metric_families
 
 from carpool.engine.client import EngineState
@@ -74,3 +75,7 @@ def test_an_engine_that_loads_has_a_state_and_no_figures(engine, samples):
     assert found["carpool_engine_state", ("loading",)] == 1
     assert found["carpool_engine_state", ("ready",)] == 0
     assert ("carpool_num_requests_running", ()) not in found
+
+
+def test_the_manual_has_every_metric_and_no_other(client):
+    assert shown(client.get("/metrics").text) == documented(is_gateway=False)

@@ -1,0 +1,63 @@
+"""Where it is written down what became of requests: ledger and metrics."""
+
+import asyncio
+
+from carpool.gateway.exchange import Exchange
+from carpool.gateway.ledger import Ledger
+from carpool.gateway.metrics import GatewayMetrics
+from carpool.gateway.refusal import Refusal
+from carpool.gateway.served_model import ServedModel
+from carpool.store.usage_row import UsageRow
+
+
+class Books:
+    """Every request comes here once, when it has ended. Quick; never waits."""
+
+    def __init__(self, ledger: Ledger, metrics: GatewayMetrics) -> None:
+        self.metrics = metrics
+        self._ledger = ledger
+
+    def queued(self, model: ServedModel, seconds: float) -> None:
+        """A request for that model has waited for its seat, and has it."""
+        self.metrics.queued(model.name, seconds)
+
+    def refused(self, refusal: Refusal) -> None:
+        """A request that reached no model: nobody is told apart, so there is no row."""
+        self.metrics.refused(refusal.outcome)
+
+    def ended(self, exchange: Exchange) -> None:
+        row = usage_row(exchange, asyncio.get_running_loop().time())
+        self._ledger.record(row)
+        self.metrics.ended(exchange.model.name, row)
+
+
+def usage_row(exchange: Exchange, now: float) -> UsageRow:
+    """`now`: loop time, in seconds, at which the exchange ended."""
+    forwarded, first = exchange.forwarded, exchange.first_byte_at
+    usage = forwarded.usage if forwarded else None
+    num_output = usage.output_tokens if usage else 0
+    tpot = None
+    if exchange.is_stream and first is not None and forwarded is not None and num_output > 1:
+        tpot = 1e3 * (forwarded.ended_at - first) / (num_output - 1)
+    return UsageRow(
+        request_id=exchange.request_id,
+        started_at=exchange.started_at,
+        person_id=exchange.caller.person.person_id,
+        key_id=exchange.caller.key.key_id,
+        model=exchange.asked_name,
+        backend=exchange.replica.name if exchange.replica else "",
+        api=exchange.kind.value,
+        lane=exchange.caller.key.lane,
+        prompt_tokens=usage.prompt_tokens if usage else 0,
+        cached_tokens=usage.cached_tokens if usage else 0,
+        output_tokens=num_output,
+        usage_source=usage.source if usage else "estimated",
+        queue_ms=1e3 * exchange.queue_s,
+        ttft_ms=None if first is None else 1e3 * (first - exchange.arrived_at),
+        tpot_ms=tpot,
+        total_ms=1e3 * (now - exchange.arrived_at),
+        outcome=exchange.outcome.value,
+        status=exchange.status,
+        is_stream=exchange.is_stream,
+        is_fallback=exchange.is_fallback,
+    )
