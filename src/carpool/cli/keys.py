@@ -3,13 +3,23 @@
 import dataclasses
 import json
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from carpool.cli.database import DatabaseOption
+from carpool.cli.key_store import JsonOption, opened_store, print_view
+from carpool.cli.limit_options import (
+    DailyTokensOption,
+    MaxInFlightOption,
+    MaxOutputTokensOption,
+    MaxPromptTokensOption,
+    MonthlyTokensOption,
+    NoneOption,
+    RpmOption,
+    TpmOption,
+    limit_changes,
+)
 from carpool.cli.moment import parse_expiry
 from carpool.cli.table import print_table
 from carpool.cli.usage import SinceOption, print_totals
@@ -18,25 +28,22 @@ from carpool.store.lane import Lane
 
 if TYPE_CHECKING:
     from carpool.store.key import Key
-    from carpool.store.key_store import KeyStore, NewKey
+    from carpool.store.key_store import NewKey
     from carpool.store.person import Person
 
-app = typer.Typer(help="People's keys: add, list, show, rotate, revoke.", no_args_is_help=True)
+app = typer.Typer(
+    help="People's keys: add, list, show, limit, rotate, revoke.", no_args_is_help=True
+)
 
 KeyArgument = Annotated[
     str,
     typer.Argument(metavar="KEY", help="The key's id, or the name of a person with one key."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-def _limit(help: str) -> Any:
-    return typer.Option(min=1, help=help, show_default="no limit")
 
 
 @app.callback()
 def keys() -> None:
-    """People's keys: add, list, show, rotate, revoke."""
+    """People's keys: add, list, show, limit, rotate, revoke."""
 
 
 @app.command()
@@ -50,13 +57,13 @@ def add(
         str | None,
         typer.Option(metavar="A,B", help="Models the key may use.", show_default="all"),
     ] = None,
-    rpm: Annotated[int | None, _limit("Requests a minute.")] = None,
-    tpm: Annotated[int | None, _limit("Prompt and output tokens a minute.")] = None,
-    max_in_flight: Annotated[int | None, _limit("Requests at once; more wait.")] = None,
-    max_prompt_tokens: Annotated[int | None, _limit("Longest prompt.")] = None,
-    max_output_tokens: Annotated[int | None, _limit("Longest output.")] = None,
-    daily_tokens: Annotated[int | None, _limit("Tokens a day (UTC).")] = None,
-    monthly_tokens: Annotated[int | None, _limit("Tokens a month (UTC).")] = None,
+    rpm: RpmOption = None,
+    tpm: TpmOption = None,
+    max_in_flight: MaxInFlightOption = None,
+    max_prompt_tokens: MaxPromptTokensOption = None,
+    max_output_tokens: MaxOutputTokensOption = None,
+    daily_tokens: DailyTokensOption = None,
+    monthly_tokens: MonthlyTokensOption = None,
     expires: Annotated[
         float | None,
         typer.Option(
@@ -94,7 +101,7 @@ def add(
         daily_tokens=daily_tokens,
         monthly_tokens=monthly_tokens,
     )
-    with _store(database) as store:
+    with opened_store(database) as store:
         person, new = store.add_key_for(
             name,
             label,
@@ -113,7 +120,7 @@ def list_keys(as_json: JsonOption = False, database: DatabaseOption = None) -> N
     """List all keys, oldest first."""
     from carpool.store.key_view import key_view
 
-    with _store(database) as store:
+    with opened_store(database) as store:
         snapshot = store.snapshot()
     now = time.time()
     views = [key_view(key, snapshot.people[key.person_id], now) for key in snapshot.keys]
@@ -127,16 +134,51 @@ def list_keys(as_json: JsonOption = False, database: DatabaseOption = None) -> N
 @app.command()
 def show(key: KeyArgument, as_json: JsonOption = False, database: DatabaseOption = None) -> None:
     """Show one key: limits, models, times; never the secret."""
-    with _store(database) as store:
+    with opened_store(database) as store:
         found = store.find_key(key)
         person = store.get_person(found.person_id)
     _print_key(found, person, as_json)
 
 
 @app.command()
+def limit(
+    key: KeyArgument,
+    rpm: RpmOption = None,
+    tpm: TpmOption = None,
+    max_in_flight: MaxInFlightOption = None,
+    max_prompt_tokens: MaxPromptTokensOption = None,
+    max_output_tokens: MaxOutputTokensOption = None,
+    daily_tokens: DailyTokensOption = None,
+    monthly_tokens: MonthlyTokensOption = None,
+    none: NoneOption = None,
+    as_json: JsonOption = False,
+    database: DatabaseOption = None,
+) -> None:
+    """Change a key's limits while it is in use; what is not named stays as it is."""
+    changes = limit_changes(
+        none,
+        {
+            "rpm": rpm,
+            "tpm": tpm,
+            "max_in_flight": max_in_flight,
+            "max_prompt_tokens": max_prompt_tokens,
+            "max_output_tokens": max_output_tokens,
+            "daily_tokens": daily_tokens,
+            "monthly_tokens": monthly_tokens,
+        },
+    )
+    if not changes:
+        raise typer.BadParameter("name a limit to change, like --rpm 60 or --none rpm")
+    with opened_store(database) as store:
+        changed = store.change_key(store.find_key(key).key_id, limits=changes)
+        person = store.get_person(changed.person_id)
+    _print_key(changed, person, as_json)
+
+
+@app.command()
 def rotate(key: KeyArgument, as_json: JsonOption = False, database: DatabaseOption = None) -> None:
     """Give a key a new secret and print it, this once; the old one stops working."""
-    with _store(database) as store:
+    with opened_store(database) as store:
         new = store.rotate(store.find_key(key).key_id)
         person = store.get_person(new.key.person_id)
     _print_new(new, person, as_json)
@@ -145,7 +187,7 @@ def rotate(key: KeyArgument, as_json: JsonOption = False, database: DatabaseOpti
 @app.command()
 def revoke(key: KeyArgument, as_json: JsonOption = False, database: DatabaseOption = None) -> None:
     """End a key for good. Gateways refuse it within a second."""
-    with _store(database) as store:
+    with opened_store(database) as store:
         revoked = store.revoke(store.find_key(key).key_id)
         person = store.get_person(revoked.person_id)
     if as_json:
@@ -165,7 +207,7 @@ def usage(
     from carpool.store.limits import Limits
     from carpool.store.usage_store import UsageStore, day_start, month_start
 
-    with _store(database) as store:
+    with opened_store(database) as store:
         ledger, now = UsageStore(store.database), time.time()
         found = None if key is None else store.find_key(key)
         key_id = None if found is None else found.key_id
@@ -180,15 +222,6 @@ def usage(
     limits = Limits() if found is None else found.limits
     typer.echo(f"tokens today: {_of(today, limits.daily_tokens)}")
     typer.echo(f"tokens this month: {_of(month, limits.monthly_tokens)}")
-
-
-@contextmanager
-def _store(url: str | None) -> "Iterator[KeyStore]":
-    from carpool.store.database import open_database
-    from carpool.store.key_store import KeyStore
-
-    with closing(open_database(url)) as database:
-        yield KeyStore(database)
 
 
 def _print_new(new: "NewKey", person: "Person", as_json: bool) -> None:
@@ -209,8 +242,7 @@ def _print_key(key: "Key", person: "Person", as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(view))
         return
-    for name, value in view.items():
-        typer.echo(f"{name:18} {_shown(value)}")
+    print_view(view)
 
 
 def _list_cells(view: dict[str, Any]) -> list[str]:
@@ -218,20 +250,6 @@ def _list_cells(view: dict[str, Any]) -> list[str]:
     days = [view[name][:10] if view[name] else "never" for name in ("created_at", "expires_at")]
     names = ("key_id", "person", "label", "state", "lane")
     return [*(view[name] for name in names), models, *days]
-
-
-def _shown(value: Any) -> str:
-    match value:
-        case None:
-            return "-"
-        case bool():
-            return "yes" if value else "no"
-        case list():
-            return ", ".join(value)
-        case int():
-            return f"{value:,}"
-        case _:
-            return str(value)
 
 
 def _of(num_tokens: int, budget: int | None) -> str:

@@ -1,5 +1,7 @@
 """A key as text, `cp-<key id>-<secret>`, and the check of its secret. Pure.
 
+The admin API's key begins with `cpa-`.
+
 The id is 60 bits in base32 (12 of a-z2-7), the secret 256 bits in base64url without
 padding (43 characters). Only the SHA-256 of the secret is ever stored: against 256 random
 bits a plain hash is enough, there is nothing to guess.
@@ -9,6 +11,7 @@ import base64
 import hashlib
 import hmac
 import re
+from enum import StrEnum
 from typing import NamedTuple
 
 ID_CHARS = 12
@@ -17,8 +20,13 @@ SECRET_BYTES = 32
 KEY_BYTES = ID_BYTES + SECRET_BYTES
 
 # The 43rd character carries 4 bits, so that one secret has one spelling.
-_KEY = re.compile(r"cp-([a-z2-7]{12})-([A-Za-z0-9_-]{42}[AEIMQUYcgkosw048])", re.ASCII)
-_IN_TEXT = re.compile(r"(?i:cp)-([A-Za-z0-9]{12})-[A-Za-z0-9_\-+/=]+", re.ASCII)
+_KEY = re.compile(r"(cpa?)-([a-z2-7]{12})-([A-Za-z0-9_-]{42}[AEIMQUYcgkosw048])", re.ASCII)
+_IN_TEXT = re.compile(r"((?i:cpa?)-[A-Za-z0-9]{12})-[A-Za-z0-9_\-+/=]+", re.ASCII)
+
+
+class KeyKind(StrEnum):
+    PERSON = "cp"
+    ADMIN = "cpa"
 
 
 class ParsedKey(NamedTuple):
@@ -36,16 +44,16 @@ def new_key_text(random: bytes) -> str:
     return format_key_text(new_id(random[:ID_BYTES]), random[ID_BYTES:])
 
 
-def format_key_text(key_id: str, secret: bytes) -> str:
-    return f"cp-{key_id}-{base64.urlsafe_b64encode(secret).decode('ascii').rstrip('=')}"
+def format_key_text(key_id: str, secret: bytes, kind: KeyKind = KeyKind.PERSON) -> str:
+    return f"{kind.value}-{key_id}-{base64.urlsafe_b64encode(secret).decode('ascii').rstrip('=')}"
 
 
-def parse_key_text(text: str) -> ParsedKey | None:
-    """None for anything that is not a whole key."""
+def parse_key_text(text: str, kind: KeyKind = KeyKind.PERSON) -> ParsedKey | None:
+    """None for anything that is not a whole key of this kind."""
     match = _KEY.fullmatch(text)
-    if match is None:
+    if match is None or match[1] != kind.value:
         return None
-    key_id, secret = match.groups()
+    key_id, secret = match[2], match[3]
     return ParsedKey(key_id, base64.urlsafe_b64decode(f"{secret}="))
 
 
@@ -60,4 +68,4 @@ def secret_matches(secret: bytes, secret_sha256: bytes) -> bool:
 
 def redact_keys(text: str) -> str:
     """`text` with the secret of every key in it, whole or mangled, replaced by `***`."""
-    return _IN_TEXT.sub(r"cp-\1-***", text)
+    return _IN_TEXT.sub(r"\1-***", text)

@@ -57,6 +57,16 @@ keys = Table(
     Column("revoked_at", Double),
 )
 
+# One row, empty until there is a first key.
+admin_key = Table(
+    "admin_key",
+    metadata,
+    Column("only", Integer, primary_key=True, autoincrement=False),
+    Column("key_id", String),
+    Column("secret_sha256", LargeBinary),
+    Column("created_at", Double),
+)
+
 # No foreign keys: a row that comes late, from a spool, is never refused.
 usage = Table(
     "usage",
