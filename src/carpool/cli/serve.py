@@ -1,7 +1,6 @@
 """`carpool serve`: a key per person and a fair queue, in front of engines."""
 
 import json
-import logging
 import signal
 import socket
 import sys
@@ -15,6 +14,7 @@ import typer
 from carpool.cli.database import DatabaseOption
 from carpool.cli.first_key import first_key
 from carpool.errors import CarpoolError
+from carpool.gateway.logs import LogFormat, set_up_logging
 from carpool.gateway.model_config import BackendConfig, FallbackConfig, ModelConfig, WhenDown
 from carpool.gateway.upstream_errors import Timeouts
 from carpool.gateway.waiting_room import QueueLimits
@@ -114,6 +114,12 @@ def serve(
     drain_timeout: Annotated[
         float, typer.Option(min=0, help="Seconds that SIGTERM leaves to what is running.")
     ] = 30.0,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="How the log on stderr is written.")
+    ] = LogFormat.TEXT,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Log a line per request, without its text.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object when the models are ready.")
     ] = False,
@@ -126,7 +132,7 @@ def serve(
         )
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key go together")
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    set_up_logging(log_format, has_access_lines=access_log)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
 
     if config is not None:
@@ -163,6 +169,7 @@ def serve(
             run_folder=Path(run_folder),
             journal_folder=_journal_folder(store.url),
             needs_keys=not no_auth,
+            has_access_log=access_log,
         )
         key = None if no_auth or as_json else first_key(store)
         announce = _announce_json if as_json else _announce

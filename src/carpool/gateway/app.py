@@ -127,7 +127,7 @@ class GatewayApp:
         try:
             exchange = await self._begin(request_id, scope, receive)
         except Refusal as refusal:
-            self._books.refused(refusal)
+            self._books.refused(request_id, refusal)
             kind, echo = kind_of_path(scope["path"]), [(b"x-request-id", request_id.encode())]
             await send_refusal(Client(receive, send), refusal, kind, echo)
             return

@@ -1,7 +1,8 @@
-"""Where it is written down what became of requests: ledger and metrics."""
+"""Where it is written down what became of requests: ledger, metrics, access log."""
 
 import asyncio
 
+from carpool.gateway.access_log import AccessLog
 from carpool.gateway.exchange import Exchange
 from carpool.gateway.ledger import Ledger
 from carpool.gateway.metrics import GatewayMetrics
@@ -11,24 +12,31 @@ from carpool.store.usage_row import UsageRow
 
 
 class Books:
-    """Every request comes here once, when it has ended. Quick; never waits."""
+    """Every request for a model comes here once, when it has ended. Quick; never waits."""
 
-    def __init__(self, ledger: Ledger, metrics: GatewayMetrics) -> None:
+    def __init__(
+        self, ledger: Ledger, metrics: GatewayMetrics, access_log: AccessLog | None = None
+    ) -> None:
         self.metrics = metrics
         self._ledger = ledger
+        self._access_log = access_log
 
     def queued(self, model: ServedModel, seconds: float) -> None:
         """A request for that model has waited for its seat, and has it."""
         self.metrics.queued(model.name, seconds)
 
-    def refused(self, refusal: Refusal) -> None:
-        """A request that reached no model: nobody is told apart, so there is no row."""
+    def refused(self, request_id: str, refusal: Refusal) -> None:
+        """A request that reached no model: there may be nobody to have a row in the ledger."""
         self.metrics.refused(refusal.outcome)
+        if self._access_log is not None:
+            self._access_log.refused(request_id, refusal)
 
     def ended(self, exchange: Exchange) -> None:
         row = usage_row(exchange, asyncio.get_running_loop().time())
         self._ledger.record(row)
         self.metrics.ended(exchange.model.name, row)
+        if self._access_log is not None:
+            self._access_log.ended(exchange, row)
 
 
 def usage_row(exchange: Exchange, now: float) -> UsageRow:

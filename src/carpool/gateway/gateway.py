@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from carpool.gateway.access_log import AccessLog
 from carpool.gateway.allowance import Allowances
 from carpool.gateway.app import GatewayApp
 from carpool.gateway.books import Books
@@ -41,6 +42,7 @@ class GatewayOptions:
     run_folder: Path
     journal_folder: Path
     needs_keys: bool = True
+    has_access_log: bool = False
 
 
 class Gateway:
@@ -65,7 +67,8 @@ class Gateway:
         self._ledger = Ledger(options.journal_folder, self._usage.insert)
         keys_age_s = (lambda: self._key_watch.age_s) if options.needs_keys else None
         self._metrics = GatewayMetrics(self.models, self._ledger, keys_age_s)
-        books = Books(self._ledger, self._metrics)
+        access_log = AccessLog() if options.has_access_log else None
+        books = Books(self._ledger, self._metrics, access_log)
         self._exchanges = Exchanges(books)
         self.app = GatewayApp(
             self.models,
