@@ -2,7 +2,7 @@
 
     make bench-gateway                                  everything; about 3 minutes
     python -m benchmarks.gateway --only carpool --seconds 5
-    python -m benchmarks.gateway --only carpool --profile carpool.prof
+    python -m benchmarks.gateway --only carpool --no-streams --profile carpool.prof
 
 What is measured has one core, load generator and mock engine share another. The floor is the
 load straight to the mock engine. Carpool has a key with every limit, its fair queue and its
@@ -31,9 +31,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.rig_cores import Cores, on_core, two_cores
-from benchmarks.rig_engine import CHUNKS_PER_S, MODEL, RigEngine
+from benchmarks.rig_engine import CHUNKS_PER_S, RigEngine
 from benchmarks.rig_figures import above
 from benchmarks.rig_load import (
+    NO_STREAMS,
     NUM_CONNECTIONS,
     NUM_STREAMS,
     RequestFigures,
@@ -56,33 +57,35 @@ class Measured:
 
     full: RequestFigures
     half: RequestFigures
-    streams: StreamFigures
+    streams: StreamFigures = NO_STREAMS
 
 
-async def measure(name: str, system: System, seconds: float) -> Measured:
+async def measure(name: str, system: System, seconds: float, has_streams: bool) -> Measured:
     where = (system.port, system.model, system.key, seconds)
     console.print(f"{name}: {NUM_CONNECTIONS} connections ...")
     full = await run_requests(*where)
     console.print(f"{name}: half as many requests ...")
     half = await run_requests(*where, per_s=max(1.0, full.per_s / 2))
+    if not has_streams:
+        return Measured(full, half)
     console.print(f"{name}: {NUM_STREAMS} streams ...")
     return Measured(full, half, await run_streams(*where))
 
 
 async def measure_all(
-    starts: dict[str, Start], cores: Cores, seconds: float
+    starts: dict[str, Start], cores: Cores, seconds: float, has_streams: bool
 ) -> dict[str, Measured]:
     found = {}
     async with RigEngine() as engine:
         gc.collect()
         gc.freeze()
         gc.disable()  # a collection would count as somebody's delay
-        found[FLOOR] = await measure(FLOOR, System(engine.port, model=MODEL), seconds)
+        found[FLOOR] = await measure(FLOOR, System(engine.port), seconds, has_streams)
         for name, start in starts.items():
             console.print(f"{name}: starting ...")
             with tempfile.TemporaryDirectory(prefix="carpool-bench-") as home:
                 async with start(engine.port, cores.system, Path(home)) as system:
-                    found[name] = await measure(name, system, seconds)
+                    found[name] = await measure(name, system, seconds, has_streams)
             engine.drop_connections()
             gc.collect()
     return found
@@ -96,13 +99,14 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--only", choices=NAMES, help="Measure this one and the floor.")
     parser.add_argument("--seconds", type=float, default=10.0, help="Of each measurement.")
     parser.add_argument("--profile", type=Path, help="cProfile's figures of Carpool go there.")
+    parser.add_argument("--no-streams", action="store_true", help="Whole answers alone.")
     options = parser.parse_args(arguments)
     cores = two_cores()
     if cores.rig is None:
         console.print("there are no two cores to bind to: the rig shares those of what it measures")
     starts = _starts(options.only, options.profile)
     with on_core(cores.rig):
-        found = run(measure_all(starts, cores, options.seconds))
+        found = run(measure_all(starts, cores, options.seconds, not options.no_streams))
     _report(found)
 
 

@@ -42,6 +42,9 @@ class StreamFigures:
     num_cut: int
 
 
+NO_STREAMS = StreamFigures(0.0, Spread(None, None), 0)
+
+
 # ------------------------------------------------------------------ whole answers
 
 
