@@ -95,6 +95,7 @@ class Answer:
     stop_reason: int | None = None
     error: str | None = None
     num_cached_tokens: int = 0
+    is_grammar_error: bool = False
 
     def add(self, output: TokenOutput) -> None:
         assert self.finish_reason is None, "an output after the last one"
@@ -104,6 +105,7 @@ class Answer:
         self.finish_reason = output.finish_reason
         self.stop_reason, self.error = output.stop_reason, output.error
         self.num_cached_tokens = output.num_cached_tokens
+        self.is_grammar_error = output.is_grammar_error
 
 
 Answers = dict[str, Answer]

@@ -10,6 +10,8 @@ import pytest
 
 from carpool.engine.client import EngineState, QueueFull
 from carpool.engine.engine import AsyncEngine
+from carpool.engine.grammar_error import GrammarError
+from carpool.engine.grammars import json_schema_grammar, lark_grammar
 from carpool.engine.loader import LoadedModel
 from carpool.errors import CarpoolError
 from carpool.scheduling.rejection import RejectReason, RequestRejected
@@ -388,5 +390,32 @@ def test_a_step_loop_that_breaks_ends_every_stream_with_an_error(
             assert engine.state is EngineState.FAILED
             with pytest.raises(RuntimeError, match="books"):
                 await collect(engine, make_request("next", PROMPT))
+
+    run(scenario())
+
+
+def test_grammars_that_break_end_their_own_streams_and_no_others(running, make_request, alone):
+    async def scenario():
+        plain = make_request("plain", PROMPT, max_tokens=40)
+        endless = make_request("endless", PROMPT, grammar=lark_grammar('start: "a" start'))
+        async with running() as engine:
+            streams = [collect(engine, each) for each in (plain, endless)]
+            first, second = await asyncio.gather(*streams, return_exceptions=True)
+            assert tokens_of(first) == alone(plain)
+            assert isinstance(second, GrammarError)
+            assert num_running(engine) == 0
+
+    run(scenario())
+
+
+def test_objects_of_a_thousand_optional_properties_can_be_written(running, make_request):
+    async def scenario():
+        properties = {f"p{number}": {"type": "boolean"} for number in range(1000)}
+        grammar = json_schema_grammar({"type": "object", "properties": properties})
+        request = make_request("r", PROMPT, grammar=grammar, max_tokens=20, ignore_eos=False)
+        async with running() as engine:
+            deltas = await collect(engine, request)
+            assert deltas[-1].error is None
+            assert "".join(delta.text for delta in deltas).startswith("{")
 
     run(scenario())

@@ -6,7 +6,8 @@ import logging
 import numpy as np
 import pytest
 
-from carpool.engine.guidance import GrammarError, regex_grammar
+from carpool.engine.grammar_error import GrammarError
+from carpool.engine.grammars import regex_grammar
 from carpool.scheduling.rejection import RejectReason, RequestRejected
 from carpool.scheduling.request import FinishReason
 
@@ -132,7 +133,8 @@ def test_a_grammar_that_fails_ends_its_own_request(
     plain = make_request("plain", PROMPT[:7])
     answers = run_core(core, plain)
     assert answers["broken"].finish_reason is FinishReason.ERROR
-    assert "its grammar failed" in answers["broken"].error
+    assert "(after 2 tokens of output)" in answers["broken"].error
+    assert answers["broken"].is_grammar_error
     assert len(answers["broken"].token_ids) == 2
     assert answers["digits"].finish_reason is FinishReason.STOP
     assert_same_tokens([run_core(make_core(), plain)["plain"]], [answers["plain"]])

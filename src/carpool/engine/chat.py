@@ -7,12 +7,13 @@ from carpool.engine.chat_protocol import ChatRequest
 from carpool.engine.chat_response import ChatFormat, ChatResponse
 from carpool.engine.chat_template import ChatTemplateError
 from carpool.engine.client import EngineClient
-from carpool.engine.constraint import check_constraint, output_constraint, tool_constraint
+from carpool.engine.constraint import output_constraint, tool_constraint
 from carpool.engine.errors import invalid
 from carpool.engine.prepared import Prepared, unix_time, validated
 from carpool.engine.prompt_encoder import encode_prompt
 from carpool.engine.request_builder import Caller, OutputWishes, build_requests, require_model
 from carpool.engine.sse import ResponseHead
+from carpool.engine.streaming import RequestFields
 from carpool.engine.tool_calls import ToolCallStyle
 from carpool.engine.tools_prompt import messages_with_tools
 
@@ -20,7 +21,7 @@ _RESERVED = frozenset({"self", "messages", "tools", "add_generation_prompt"})
 
 
 def prepare_chat(engine: EngineClient, body: Mapping[str, Any], caller: Caller) -> Prepared:
-    """Renders, tokenises and compiles, so it takes a while: not for the event loop.
+    """Renders and tokenises, so it takes a while: not for the event loop.
 
     Raises ApiError.
     """
@@ -29,8 +30,6 @@ def prepare_chat(engine: EngineClient, body: Mapping[str, Any], caller: Caller) 
     tools = [tool.model_dump(exclude_unset=True) for tool in request.usable_tools]
     style = tool_style(engine)
     constraint = tool_constraint(request, style, output_constraint(request))
-    if constraint is not None:
-        check_constraint(constraint, engine.vocabulary)
     prompt = render_chat(
         engine,
         request.messages,
@@ -63,7 +62,7 @@ def prepare_chat(engine: EngineClient, body: Mapping[str, Any], caller: Caller) 
         requests=requests,
         response=ChatResponse(engine.tokenizer, chat_format),
         is_stream=bool(request.stream),
-        prompt_field="messages",
+        fields=RequestFields("messages", constraint.field if constraint else ""),
     )
 
 

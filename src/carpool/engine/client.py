@@ -10,7 +10,6 @@ from carpool.engine.stats import EngineStats
 from carpool.engine.tool_calls import ToolCallStyle
 
 if TYPE_CHECKING:
-    from carpool.engine.guidance import GuidanceVocabulary
     from carpool.engine.tokenizer import Tokenizer
 
 
@@ -59,13 +58,12 @@ class EngineClient(Protocol):
     def chat_template(self) -> ChatTemplate | None: ...
     @property
     def tool_call_style(self) -> ToolCallStyle | None: ...
-    @property
-    def vocabulary(self) -> "GuidanceVocabulary": ...
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         """Deltas up to the one with a finish reason.
 
-        Raises RequestRejected or QueueFull before the first delta. Closing the generator, or
+        Raises RequestRejected or QueueFull before the first delta, and GrammarError when its
+        grammar cannot be used, which may show at any delta. Closing the generator, or
         cancelling the task that waits for it, aborts the request within one step.
         """
         ...

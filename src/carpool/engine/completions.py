@@ -6,7 +6,7 @@ from typing import Any
 from carpool.engine.client import EngineClient
 from carpool.engine.completion_protocol import CompletionRequest, Prompt
 from carpool.engine.completion_response import CompletionFormat, CompletionResponse, EchoedPrompt
-from carpool.engine.constraint import check_constraint, output_constraint
+from carpool.engine.constraint import output_constraint
 from carpool.engine.errors import invalid
 from carpool.engine.prepared import Prepared, unix_time, validated
 from carpool.engine.prompt_encoder import encode_prompt
@@ -18,13 +18,14 @@ from carpool.engine.request_builder import (
     require_model,
 )
 from carpool.engine.sse import ResponseHead
+from carpool.engine.streaming import RequestFields
 from carpool.engine.tokenizer import Tokenizer
 
 MAX_CHOICES = 1024
 
 
 def prepare_completion(engine: EngineClient, body: Mapping[str, Any], caller: Caller) -> Prepared:
-    """Tokenises and compiles, so it takes a while: not for the event loop.
+    """Tokenises, so it takes a while: not for the event loop.
 
     Raises ApiError.
     """
@@ -32,8 +33,6 @@ def prepare_completion(engine: EngineClient, body: Mapping[str, Any], caller: Ca
     model = require_model(engine, request.model)
     _check_size(request)
     constraint = output_constraint(request)
-    if constraint is not None:
-        check_constraint(constraint, engine.vocabulary)
     prompts = _token_ids(engine, request.prompt, request.add_special_tokens is not False)
     is_echo_only = request.max_tokens == 0
     wishes = OutputWishes(
@@ -58,7 +57,7 @@ def prepare_completion(engine: EngineClient, body: Mapping[str, Any], caller: Ca
         requests=requests,
         response=CompletionResponse(engine.tokenizer, completion_format),
         is_stream=bool(request.stream),
-        prompt_field="prompt",
+        fields=RequestFields("prompt", constraint.field if constraint else ""),
     )
 
 

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 from carpool.engine.chat_protocol import ChatRequest, NamedTool
 from carpool.engine.errors import invalid
-from carpool.engine.guidance import (
-    GrammarError,
-    GuidanceVocabulary,
+from carpool.engine.grammar_error import GrammarError
+from carpool.engine.grammars import (
     choice_grammar,
     json_object_grammar,
     json_schema_grammar,
@@ -72,14 +71,6 @@ def tool_constraint(
     if output is None or output.field != "response_format":
         return output
     return Constraint("response_format", _either(calls, output.grammar))
-
-
-def check_constraint(constraint: Constraint, vocabulary: GuidanceVocabulary) -> None:
-    """Compile the grammar. Raises ApiError (400) when it cannot be used."""
-    try:
-        vocabulary.validate(constraint.grammar)
-    except GrammarError as error:
-        raise invalid(f"{constraint.field}: {error}", constraint.field) from error
 
 
 def _wishes(fields: GenerationFields) -> Iterator[tuple[str, str, Any]]:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carpool.engine.generation import GenerationRequest, TokenLogprob
-from carpool.engine.guidance import GrammarError, GrammarMatcher, apply_bitmask
+from carpool.engine.grammar_error import GrammarError
+from carpool.engine.guidance import GrammarMatcher, apply_bitmask
 from carpool.engine.logprobs_of_rows import logprobs_of_rows
 from carpool.engine.sampler import sample
 from carpool.engine.sampling_state import SamplingState
@@ -48,6 +49,7 @@ class TokenOutput(NamedTuple):
     stop_reason: int | None = None
     error: str | None = None
     num_cached_tokens: int = 0
+    is_grammar_error: bool = False
 
 
 class _Entry(NamedTuple):
@@ -201,7 +203,7 @@ class EngineCore:
                 if matcher is not None:
                     matcher.fill_bitmask(bitmask[place])
             except GrammarError as error:
-                errors[row] = f"its grammar failed: {error}"
+                errors[row] = _break_grammar(states[row], error)
         apply_bitmask(logits, bitmask, rows)
         return errors
 
@@ -220,7 +222,8 @@ class EngineCore:
         if is_first and request.first_token_time is not None:
             self._recorder.first_token(request.first_token_time - (request.arrival_time or 0.0))
         self._recorder.generated(len(output.new_token_ids))
-        prompt_logprobs = self._entries[request_id].prompt_logprobs if is_first else None
+        entry = self._entries[request_id]
+        prompt_logprobs = entry.prompt_logprobs if is_first else None
         if output.finish_reason is not None:
             self._forget(request, output.finish_reason, request.finished_time or self._clock())
         logprob = logprobs.get(request_id)
@@ -233,6 +236,7 @@ class EngineCore:
             output.stop_reason,
             output.error,
             request.num_cached_tokens,
+            entry.state.is_grammar_broken,
         )
 
     def _forget(self, request: Request, reason: FinishReason, now: float) -> None:
@@ -253,8 +257,14 @@ def _advance_grammar(state: SamplingState, token_id: int) -> str | None:
     try:
         state.matcher.accept(token_id)
     except GrammarError as error:
-        return f"its grammar failed: {error}"
+        return _break_grammar(state, error)
     return None
+
+
+def _break_grammar(state: SamplingState, error: GrammarError) -> str:
+    state.is_grammar_broken = True
+    after = state.request.num_output_tokens
+    return f"{error} (after {after:,} tokens of output)" if after else str(error)
 
 
 def _extend_prompt_logprobs(entry: _Entry, item: ScheduledRequest, logits: Logits) -> None:

@@ -7,15 +7,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from functools import partial
 from itertools import count
 
 from carpool.engine.chat_template import ChatTemplate
 from carpool.engine.client import EngineState, QueueFull
+from carpool.engine.compiled_grammars import CompiledGrammars
 from carpool.engine.core import EngineCore, TokenOutput
 from carpool.engine.generation import GenerationDelta, GenerationRequest
-from carpool.engine.guidance import GrammarMatcher, GuidanceVocabulary
+from carpool.engine.grammar_error import GrammarError
+from carpool.engine.guidance import GrammarMatcher
 from carpool.engine.loader import LoadedModel
 from carpool.engine.stats import EngineStats
 from carpool.engine.text_stream import TextStream
@@ -62,6 +65,7 @@ class AsyncEngine:
         self._has_commands = threading.Event()
         self._is_stopping = False
         self._stats: EngineStats | None = None
+        self._grammars: CompiledGrammars | None = None
         self._settled = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -80,6 +84,7 @@ class AsyncEngine:
         await self._settled.wait()
         if self._loaded is None:
             raise self.error or RuntimeError("the engine stopped while it was loading")
+        await self._compiled_grammars.start()
         return self._loaded
 
     async def drain(self, within_s: float) -> bool:
@@ -100,6 +105,8 @@ class AsyncEngine:
         """End the thread; what still runs is dropped. A load in progress is not waited for."""
         self._is_stopping = True
         self._has_commands.set()
+        if self._grammars is not None:
+            await self._grammars.stop()
         if self.state is not EngineState.LOADING and self._thread.is_alive():
             await asyncio.to_thread(self._thread.join)
 
@@ -133,8 +140,10 @@ class AsyncEngine:
         return self._model.tokenizer
 
     @property
-    def vocabulary(self) -> GuidanceVocabulary:
-        return self._model.vocabulary
+    def _compiled_grammars(self) -> CompiledGrammars:
+        if self._grammars is None:
+            raise RuntimeError(f"{self.model_name} is not loaded")
+        return self._grammars
 
     @property
     def chat_template(self) -> ChatTemplate | None:
@@ -157,10 +166,18 @@ class AsyncEngine:
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         """See `EngineClient.generate`."""
-        grammar = request.sampling.grammar
-        matcher = None
-        if grammar is not None:
-            matcher = await asyncio.to_thread(self.vocabulary.matcher, grammar)
+        async with AsyncExitStack() as stack:
+            matcher = None
+            if (grammar := request.sampling.grammar) is not None:
+                making = self._compiled_grammars.matcher(grammar, request.person_id)
+                matcher = await stack.enter_async_context(making)
+            stream = await stack.enter_async_context(aclosing(self._generate(request, matcher)))
+            async for delta in stream:
+                yield delta
+
+    async def _generate(
+        self, request: GenerationRequest, matcher: GrammarMatcher | None
+    ) -> AsyncGenerator[GenerationDelta, None]:
         self._require_room(request.request_id)
         core_id = f"{request.request_id}#{next(self._serial_numbers)}"
         events = self._open(request.request_id, core_id)
@@ -173,6 +190,9 @@ class AsyncEngine:
                 if isinstance(event, RequestRejected):
                     reason = FinishReason.ERROR
                     raise event
+                if event.is_grammar_error:
+                    reason = FinishReason.ERROR
+                    raise GrammarError(event.error)
                 delta = stream.add(event)
                 if delta.finish_reason is not None:
                     reason = delta.finish_reason
@@ -251,6 +271,7 @@ class AsyncEngine:
             self._call(partial(self._settle, EngineState.FAILED))
             return
         self._loaded = loaded
+        self._grammars = CompiledGrammars(loaded.vocabulary)
         self._stats = loaded.core.stats()
         self._call(partial(self._settle, EngineState.READY))
         try:

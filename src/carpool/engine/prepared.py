@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from carpool.engine.errors import from_validation
 from carpool.engine.generation import GenerationRequest
-from carpool.engine.streaming import Response
+from carpool.engine.streaming import RequestFields, Response
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -21,7 +21,7 @@ class Prepared:
     requests: tuple[GenerationRequest, ...]
     response: Response
     is_stream: bool
-    prompt_field: str
+    fields: RequestFields
 
 
 def validated(model: type[M], body: Mapping[str, Any]) -> M:

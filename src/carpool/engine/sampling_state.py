@@ -24,6 +24,7 @@ class SamplingState:
         "bias_values",
         "cutoff",
         "is_filtered",
+        "is_grammar_broken",
         "is_penalized",
         "is_unfiltered",
         "masked_ids",
@@ -48,6 +49,7 @@ class SamplingState:
         self.params = params
         self.seed = seed & _MASK
         self.matcher = matcher
+        self.is_grammar_broken = False
         self.cutoff = 0.01
         filters = params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
         self.is_filtered = not params.is_greedy and filters

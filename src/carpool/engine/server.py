@@ -136,7 +136,7 @@ class _Generate(_Endpoint):
                 self._engine,
                 prepared.requests,
                 prepared.response,
-                prompt_field=prepared.prompt_field,
+                fields=prepared.fields,
                 is_stream=prepared.is_stream,
                 headers=[(_REQUEST_ID_HEADER, request_id.encode("ascii"))],
                 receive=receive,

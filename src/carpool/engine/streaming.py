@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from starlette.types import Message, Receive, Send
 
@@ -13,10 +13,12 @@ from carpool.engine.errors import (
     ApiError,
     from_full_queue,
     from_rejection,
+    invalid,
     server_error,
     unavailable,
 )
 from carpool.engine.generation import GenerationDelta, GenerationRequest
+from carpool.engine.grammar_error import GrammarError
 from carpool.engine.json_body import ClientDisconnected
 from carpool.engine.sse import error_event
 from carpool.scheduling.rejection import RequestRejected
@@ -25,7 +27,14 @@ from carpool.scheduling.request import FinishReason
 T = TypeVar("T")
 Headers = list[tuple[bytes, bytes]]
 
-_EXPECTED = (ApiError, RequestRejected, QueueFull)
+_EXPECTED = (ApiError, RequestRejected, QueueFull, GrammarError)
+
+
+class RequestFields(NamedTuple):
+    """Which fields of a request hold its prompt and its grammar, to name them in errors."""
+
+    prompt: str
+    grammar: str = ""
 
 
 class Response(Protocol):
@@ -102,7 +111,7 @@ async def respond(
     requests: Sequence[GenerationRequest],
     response: Response,
     *,
-    prompt_field: str,
+    fields: RequestFields,
     is_stream: bool,
     headers: Headers,
     receive: Receive,
@@ -114,9 +123,9 @@ async def respond(
     """
     deltas = generate_all(engine, requests)
     if is_stream:
-        work = _send_stream(deltas, response, prompt_field, headers, send)
+        work = _send_stream(deltas, response, fields, headers, send)
     else:
-        work = _send_whole(deltas, response, prompt_field, headers, send)
+        work = _send_whole(deltas, response, fields, headers, send)
     await _while_connected(receive, work)
 
 
@@ -143,7 +152,7 @@ async def _disconnect(receive: Receive) -> None:
 async def _send_whole(
     deltas: AsyncGenerator[tuple[int, GenerationDelta], None],
     response: Response,
-    prompt_field: str,
+    fields: RequestFields,
     headers: Headers,
     send: Send,
 ) -> None:
@@ -152,14 +161,14 @@ async def _send_whole(
             async for index, delta in deltas:
                 response.collect(index, delta)
     except _EXPECTED as error:
-        raise _api_error(error, prompt_field) from error
+        raise _api_error(error, fields) from error
     await send_json(send, 200, response.body(), headers)
 
 
 async def _send_stream(
     deltas: AsyncGenerator[tuple[int, GenerationDelta], None],
     response: Response,
-    prompt_field: str,
+    fields: RequestFields,
     headers: Headers,
     send: Send,
 ) -> None:
@@ -175,7 +184,7 @@ async def _send_stream(
                 if chunk:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
     except Exception as error:
-        failure = _api_error(error, prompt_field)
+        failure = _api_error(error, fields)
         if has_started:
             await send({"type": "http.response.body", "body": error_event(failure)})
         elif isinstance(error, _EXPECTED):
@@ -194,12 +203,14 @@ def _stream_start(headers: Headers) -> Message:
     return {"type": "http.response.start", "status": 200, "headers": [*fixed, *headers]}
 
 
-def _api_error(error: Exception, prompt_field: str) -> ApiError:
+def _api_error(error: Exception, fields: RequestFields) -> ApiError:
     match error:
         case ApiError():
             return error
         case RequestRejected():
-            return from_rejection(error, prompt_field)
+            return from_rejection(error, fields.prompt)
+        case GrammarError():
+            return invalid(f"{fields.grammar}: {error}", fields.grammar)
         case QueueFull():
             return from_full_queue(error)
         case _:

@@ -143,6 +143,8 @@ class ScriptedEngine:
         return self.tokenizer.vocab_size
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        if request.sampling.grammar is not None and self.vocabulary is not None:
+            self.vocabulary.compile(request.sampling.grammar)
         self.requests.append(request)
         if self.refusal is not None:
             raise self.refusal

@@ -2,6 +2,8 @@
 
 import pytest
 
+from carpool.engine.grammar_error import GrammarError
+
 PERSON = {
     "type": "object",
     "properties": {"name": {"type": "string"}},
@@ -144,3 +146,32 @@ def test_tools_are_told_to_a_template_that_knows_none(client, engine):
 def test_tool_choice_none_leaves_the_tools_out(client, engine):
     client.chat("play", tools=[TOOL], tool_choice="none")
     assert b"move" not in bytes(engine.requests[0].prompt_token_ids)
+
+
+def breaks_after(script, *texts):
+    def broken(request):
+        if texts:
+            yield script(*texts, "")(request)[0]
+        raise GrammarError("it takes too long (after 2 tokens of output)")
+
+    return broken
+
+
+@pytest.mark.parametrize("texts", [(), ("ab",)])
+def test_a_grammar_that_breaks_is_the_callers_error(client, engine, script, texts):
+    engine.script = breaks_after(script, *texts)
+    response = client.chat(guided_grammar='start: "ab"')
+    assert response.status_code == 400, response.text
+    error = response.json()["error"]
+    assert error["param"] == "guided_grammar"
+    assert error["message"] == "guided_grammar: it takes too long (after 2 tokens of output)"
+
+
+def test_a_stream_whose_grammar_breaks_ends_with_the_same_error(client, engine, script, events):
+    engine.script = breaks_after(script, "ab")
+    data = events(client.chat(guided_grammar='start: "ab"', stream=True))
+    assert data[-1]["error"]["param"] == "guided_grammar"
+    assert data[-1]["error"]["type"] == "invalid_request_error"
+    assert "[DONE]" not in data
+    engine.script = breaks_after(script)
+    assert client.chat(guided_grammar='start: "ab"', stream=True).status_code == 400
