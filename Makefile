@@ -6,6 +6,7 @@ VLLM ?=
 VLLM_MODEL ?=
 SHELL := /bin/sh
 BIN := .venv/bin
+PEERS := .venv/peers
 
 # pip settings of the shell that would install outside of .venv.
 export PIP_USER := 0
@@ -16,7 +17,7 @@ unexport PYTHONPATH
 PYTHON ?=
 NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help serve test test-all lint bench-engine lab lock clean test-vllm install-lab install-dev install-bench venv
+.PHONY: help serve test test-all lint bench-engine bench-gateway bench-fairness bench-peers lab lock clean test-vllm install-lab install-dev install-bench venv
 
 help:
 	@echo 'make serve         install what is needed, fetch the demo model, serve it'
@@ -26,6 +27,9 @@ help:
 	@echo 'make test-vllm     test against a real vLLM (VLLM=its executable, VLLM_MODEL=a model)'
 	@echo 'make lint          ruff, mypy, import contracts'
 	@echo 'make bench-engine  measure the engine against its peers on this machine'
+	@echo 'make bench-gateway measure the gateway on one core, with nginx, LiteLLM where installed'
+	@echo 'make bench-fairness  measure one person under the flood of another'
+	@echo 'make bench-peers   install LiteLLM for bench-gateway, in a venv of its own'
 	@echo 'make lab           show what batching is worth on this machine'
 	@echo 'make lock          write constraints.txt anew from the newest releases'
 	@echo 'make clean         remove .venv and caches (not the fetched models)'
@@ -53,6 +57,23 @@ lint: install-dev
 
 bench-engine: install-bench
 	@$(BIN)/python -m benchmarks.engine $(ARGS)
+
+bench-gateway: install-bench
+	@$(BIN)/python -m benchmarks.gateway $(ARGS)
+
+bench-fairness: install-bench
+	@$(BIN)/python -m benchmarks.fairness $(ARGS)
+
+# One version, so that figures can be compared: newer ones ask for packages that are not there.
+bench-peers: venv
+	@if [ ! -x $(PEERS)/bin/litellm ]; then \
+		echo 'installing LiteLLM into $(PEERS) (it is large)'; \
+		$(BIN)/python -m venv --clear $(PEERS) \
+		&& $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check \
+			'litellm[proxy]==1.106.12'; fi
+	@for nginx in nginx /usr/sbin/nginx; do \
+		if [ -x "$$(command -v $$nginx)" ]; then exit 0; fi; done; \
+	echo 'carpool: there is no nginx; bench-gateway measures it where it is installed'
 
 lab: install-lab
 	@$(BIN)/carpool lab batching $(ARGS)
