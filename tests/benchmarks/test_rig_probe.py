@@ -1,0 +1,61 @@
+"""The probe beside a real gateway sees what runs, and that it is over."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.rig_carpool import carpool_gateway, make_keys
+from benchmarks.rig_connection import connect_to
+from benchmarks.rig_engine import RigEngine
+from benchmarks.rig_people import Person, Prompts
+from benchmarks.rig_probe import read_probe
+from carpool.store.limits import Limits
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+
+
+def wait_until(probe, is_so):
+    deadline = time.monotonic() + 10
+    while not is_so(held := read_probe(probe)):
+        assert time.monotonic() < deadline, held
+        time.sleep(0.01)
+    return held
+
+
+async def held_until(probe, is_so):
+    return await asyncio.to_thread(wait_until, probe, is_so)
+
+
+async def flood_and_leave(home):
+    probe, database = home / "probe", home / "carpool.db"
+    key = make_keys(database, ["ada"], Limits(tpm=10**9))[0]
+    python = ("-m", "benchmarks.rig_probe", str(probe))
+    async with RigEngine(seats=3) as engine:
+        url = f"sglang+http://127.0.0.1:{engine.port}"
+        async with carpool_gateway("team", url, database, python=python) as gateway:
+            before = await held_until(probe, lambda held: True)
+            ada = Person(connect_to(gateway.port), key, "team", Prompts(3, 0), 100_000)
+            flood = asyncio.create_task(ada.flood(5))
+            during = await held_until(
+                probe, lambda held: (held.seats, held.tickets_waiting) == (2, 3)
+            )
+            flood.cancel()
+            await asyncio.wait([flood])
+            after = await held_until(probe, lambda held: not held.exchanges)
+    return before, during, after
+
+
+def test_what_runs_is_counted_until_it_is_over(tmp_path):
+    before, during, after = asyncio.run(flood_and_leave(tmp_path))
+    # The last seat is kept for people who have nothing in flight.
+    assert (during.seats, during.replica_loads, during.tickets_waiting) == (2, 2, 3)
+    assert during.exchanges == during.reservations == 5
+    assert during.tasks >= before.tasks + 5
+    assert during.descriptors >= before.descriptors + 5
+    assert during.seat_tokens > 0
+    for held in (before, after):
+        assert held.exchanges == held.reservations == held.tickets_waiting == 0
+        assert held.seats == held.seat_tokens == held.replica_loads == 0
+    assert after.tasks <= before.tasks
