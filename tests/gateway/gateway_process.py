@@ -7,6 +7,7 @@ with ScriptedEngine().serving() as engine, gateway_process(engine.url, home) as 
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import sqlite3
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
@@ -42,6 +43,7 @@ from carpool.store.key_store import KeyStore, NewKey
 from carpool.store.limits import Limits
 
 CHAT = "/v1/chat/completions"
+TEXT = (("content-type", "text/plain"),)
 MODEL = "team-model"
 ALIAS = "fast"
 MESSAGES = [{"role": "user", "content": "Hello!"}]
@@ -65,6 +67,9 @@ class ScriptedEngine:
 
     def __init__(self, max_num_seqs: int = 16, kv_tokens: int = 1_000_000) -> None:
         self.script: Script = plausible
+        self.models = (MODEL,)
+        self.load: tuple[int, int] | None = None
+        """Requests that it says are running and waiting, whosever they are."""
         self._info = {
             "max_running_requests": max_num_seqs,
             "max_total_num_tokens": kv_tokens,
@@ -128,6 +133,13 @@ class ScriptedEngine:
             return reply_of(self.script, request)
         if request.path == "/server_info":
             return json_reply(self._info)
+        if request.path == "/metrics" and self.load is not None:
+            lines = (
+                f"sglang:num_running_reqs {self.load[0]}\nsglang:num_queue_reqs {self.load[1]}\n"
+            )
+            return Reply(headers=TEXT, pieces=(lines.encode(),), framing="length")
+        if request.path == "/v1/models":
+            return json_reply({"object": "list", "data": [{"id": name} for name in self.models]})
         return answer(request)
 
 
@@ -299,19 +311,32 @@ def gateway_process(
     *arguments: str,
     model: str = MODEL,
     database: Path | None = None,
+    config: str | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[GatewayProcess]:
     """`carpool serve` on a free port, once it is ready; its log and, by default, its database
-    are in `home`."""
+    are in `home`. `config`: the text of a configuration file, instead of `engine_url`."""
     home.mkdir(parents=True, exist_ok=True)
     database = database or home / "carpool.db"
     log = home / "stderr.log"
     carpool = Path(sys.executable).with_name("carpool")
+    what: Sequence[str | Path] = (model, "--backend", engine_url, "--alias", ALIAS)
+    if config is not None:
+        file = home / "carpool.toml"
+        file.write_text(config)
+        what = ("--config", file)
     command: Sequence[str | Path] = (
-        *(carpool, "serve", model, "--backend", engine_url, "--port", "0", "--json"),
-        *("--alias", ALIAS, "--database", f"sqlite:///{database}", *arguments),
+        *(carpool, "serve", *what, "--port", "0", "--json"),
+        *("--database", f"sqlite:///{database}", *arguments),
     )
     with log.open("ab") as stderr:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env=os.environ | (env or {}),
+        )
     with process:
         try:
             line = process.stdout.readline() if process.stdout else ""

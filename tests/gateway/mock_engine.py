@@ -378,8 +378,11 @@ def serving(script: Script | None = None, **options: Any) -> Iterator[MockEngine
 
     engine = MockEngine(script, **options)
     try:
-        yield run(engine.__aenter__())
-        run(engine.__aexit__())
+        run(engine.__aenter__())
+        try:
+            yield engine
+        finally:
+            run(engine.__aexit__())
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)

@@ -158,8 +158,9 @@ class Supervisor:
         status = self.status
         if status == before:
             return
-        if status.state is not before.state:
-            _LOG.info("%s is %s %s", self.backend.name, status.state.value, status.reason)
+        if (status.state, status.reason) != (before.state, before.reason):
+            level = logging.WARNING if status.state is BackendState.DOWN else logging.INFO
+            _LOG.log(level, "%s is %s %s", self.backend.name, status.state.value, status.reason)
         for callback in tuple(self._callbacks):
             callback(status)
 

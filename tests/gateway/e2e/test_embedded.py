@@ -17,9 +17,8 @@ LONG = {"max_tokens": 400, "ignore_eos": True}
 
 @pytest.fixture
 def team(tmp_path, resolved_model):
-    options = [text for part in ENGINE for text in ("--backend-arg", part)]
     with gateway_process(
-        "embedded", tmp_path, *options, model=str(resolved_model.folder)
+        "embedded", tmp_path, "--", *ENGINE, model=str(resolved_model.folder)
     ) as gateway:
         yield gateway
 
