@@ -1,12 +1,10 @@
 """`carpool usage`: who used how much."""
 
-import csv
 import dataclasses
 import json
-import sys
 from collections.abc import Iterable
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -48,6 +46,7 @@ def usage(
 ) -> None:
     """Sum up requests and tokens by person, key, model or day."""
     from carpool.store.database import open_database
+    from carpool.store.usage_csv import usage_csv
     from carpool.store.usage_store import UsageStore
 
     if as_csv and as_json:
@@ -57,7 +56,7 @@ def usage(
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(total) for total in totals]))
     elif as_csv:
-        _print_csv(totals)
+        typer.echo(usage_csv(totals), nl=False)
     else:
         print_totals(by, totals)
 
@@ -83,18 +82,3 @@ def _cells(by: GroupBy, total: "UsageTotal") -> list[str]:
         *(f"{count:,}" for count in counts),
         *("-" if mean is None else f"{mean:,.0f}" for mean in means),
     ]
-
-
-def _print_csv(totals: "Iterable[UsageTotal]") -> None:
-    from carpool.store.usage_store import UsageTotal
-
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(field.name for field in dataclasses.fields(UsageTotal))
-    for total in totals:
-        writer.writerow(map(_csv_cell, dataclasses.astuple(total)))
-
-
-def _csv_cell(value: Any) -> Any:
-    """Model names come from clients: none may become a formula in somebody's spreadsheet."""
-    is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@"))
-    return f"'{value}" if is_formula else value

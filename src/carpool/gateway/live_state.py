@@ -1,0 +1,143 @@
+"""Who is in flight and who waits, now, for those who look after the machine."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from carpool.gateway.admission import Admission
+from carpool.gateway.key_ring import KeyRing
+from carpool.gateway.model_service import UNKNOWN_CAPACITY
+from carpool.gateway.served_model import ServedModel
+from carpool.gateway.ticket import Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Requests, and the tokens that they are expected to take."""
+
+    in_flight: int = 0
+    in_flight_tokens: int = 0
+    waiting: int = 0
+    waiting_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """`in_flight` are requests that this gateway has there."""
+
+    name: str
+    state: str
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """`state` is that of its best replica: ready, loading, draining or down. Seats and KV tokens
+    are those of all its engines that are ready, None where none has said yet."""
+
+    name: str
+    aliases: tuple[str, ...]
+    state: str
+    max_num_seqs: int | None
+    kv_tokens: int | None
+    max_model_len: int | None
+    provenance: str | None
+    load: Load
+    replicas: tuple[ReplicaState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PersonLoad:
+    """`models` are by name, those of which the person has something in flight or waiting."""
+
+    person_id: str
+    name: str
+    load: Load
+    models: dict[str, Load]
+
+
+class LiveState(Protocol):
+    def models(self) -> list[ModelState]: ...
+
+    def people(self) -> list[PersonLoad]:
+        """Those who have something in flight or waiting."""
+        ...
+
+
+class GatewayLive:
+    """LiveState of the gateway in this process."""
+
+    def __init__(self, models: Sequence[ServedModel], ring: KeyRing) -> None:
+        self._models = models
+        self._ring = ring
+
+    def models(self) -> list[ModelState]:
+        return [_model_state(model) for model in self._models]
+
+    def people(self) -> list[PersonLoad]:
+        by_person: dict[str, dict[str, Load]] = {}
+        names: dict[str, str] = {}
+        for model in self._models:
+            admission = model.gate.admission
+            for tickets, is_waiting in ((admission.in_flight, False), (admission.waiting, True)):
+                for ticket in tickets:
+                    loads = by_person.setdefault(ticket.person_id, {})
+                    loads[model.name] = _plus(loads.get(model.name, Load()), ticket, is_waiting)
+                    names[ticket.person_id] = self._name(ticket)
+        return [
+            PersonLoad(person_id, names[person_id], _sum(loads.values()), loads)
+            for person_id, loads in sorted(by_person.items(), key=lambda each: names[each[0]])
+        ]
+
+    def _name(self, ticket: Ticket) -> str:
+        caller = self._ring.caller(ticket.key_id)
+        return ticket.person_id if caller is None else caller.person.name
+
+
+_BEST_FIRST = ("ready", "loading", "draining", "down")
+
+
+def _model_state(model: ServedModel) -> ModelState:
+    admission = model.gate.admission
+    capacity = admission.capacity
+    is_known = capacity is not UNKNOWN_CAPACITY
+    states = {replica.state.value for replica in model.replicas}
+    return ModelState(
+        name=model.name,
+        aliases=model.aliases,
+        state=next((state for state in _BEST_FIRST if state in states), "down"),
+        max_num_seqs=capacity.max_num_seqs if is_known else None,
+        kv_tokens=capacity.kv_tokens if is_known else None,
+        max_model_len=capacity.max_model_len if is_known else None,
+        provenance=capacity.provenance.value if is_known else None,
+        load=_load(admission),
+        replicas=tuple(
+            ReplicaState(replica.name, replica.state.value, replica.num_in_flight)
+            for replica in model.replicas
+        ),
+    )
+
+
+def _load(admission: Admission) -> Load:
+    return Load(
+        admission.num_in_flight,
+        admission.in_flight_tokens,
+        admission.num_waiting,
+        admission.waiting.num_tokens,
+    )
+
+
+def _plus(load: Load, ticket: Ticket, is_waiting: bool) -> Load:
+    if is_waiting:
+        return _sum((load, Load(waiting=1, waiting_tokens=ticket.num_tokens)))
+    return _sum((load, Load(in_flight=1, in_flight_tokens=ticket.num_tokens)))
+
+
+def _sum(loads: Iterable[Load]) -> Load:
+    in_flight = in_flight_tokens = waiting = waiting_tokens = 0
+    for load in loads:
+        in_flight += load.in_flight
+        in_flight_tokens += load.in_flight_tokens
+        waiting += load.waiting
+        waiting_tokens += load.waiting_tokens
+    return Load(in_flight, in_flight_tokens, waiting, waiting_tokens)
