@@ -162,6 +162,7 @@ class GatewayProcess:
     ) -> None:
         self.process = process
         self.url = url
+        self.admin_url: str | None = None
         self.log = log
         self.database = database
         self.journal = database.with_name(f"{database.name}.journal")
@@ -341,8 +342,9 @@ def gateway_process(
         try:
             line = process.stdout.readline() if process.stdout else ""
             assert line, f"the gateway did not start:\n{log.read_text()}"
-            url = json.loads(line)["base_url"].removesuffix("/v1")
-            gateway = GatewayProcess(process, url, database, log)
+            urls = json.loads(line)
+            gateway = GatewayProcess(process, urls["base_url"].removesuffix("/v1"), database, log)
+            gateway.admin_url = urls["admin_url"]
             try:
                 yield gateway
             finally:

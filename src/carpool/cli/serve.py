@@ -5,9 +5,10 @@ import signal
 import socket
 import sys
 import tempfile
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     from carpool.store.key_store import NewKey
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class _Urls(NamedTuple):
+    """Where people's programs go, and where the admin API is, if it is served."""
+
+    clients: str
+    admin: str | None
 
 
 class UsageError(CarpoolError):
@@ -111,6 +119,18 @@ def serve(
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    admin_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Serve the admin API here, too (docs/admin.md); 0 for any free port.",
+            show_default="not served",
+        ),
+    ] = None,
+    admin_host: Annotated[
+        str, typer.Option(help="Address of the admin API; with TLS if it is not loopback.")
+    ] = "127.0.0.1",
     drain_timeout: Annotated[
         float, typer.Option(min=0, help="Seconds that SIGTERM leaves to what is running.")
     ] = 30.0,
@@ -160,8 +180,11 @@ def serve(
     from carpool.serving.listen import Address, listening
     from carpool.store.database import open_database
 
+    admin_address = None if admin_port is None else Address(admin_host, admin_port)
+    has_admin_tls = tls_cert is not None and admin_host not in _LOOPBACK
     with (
         listening(Address(host, port, uds)) as listener,
+        nullcontext() if admin_address is None else listening(admin_address) as admin_listener,
         tempfile.TemporaryDirectory(prefix="carpool-") as run_folder,
     ):
         store = open_database(database)
@@ -173,14 +196,20 @@ def serve(
         )
         key = None if no_auth or as_json else first_key(store)
         announce = _announce_json if as_json else _announce
+        urls = _Urls(
+            f"{_url(listener, tls_cert is not None)}/v1",
+            None if admin_listener is None else _url(admin_listener, has_admin_tls),
+        )
         run(
             serve_gateway(
                 lambda: Gateway(models, store, options),
                 listener,
                 drain_s=drain_timeout,
-                on_ready=partial(announce, _url(listener, tls_cert is not None), key, not no_auth),
+                on_ready=partial(announce, urls, key, not no_auth),
                 tls_cert=tls_cert,
                 tls_key=tls_key,
+                admin_listener=admin_listener,
+                has_admin_tls=has_admin_tls,
             )
         )
 
@@ -216,7 +245,7 @@ def _name_of(model: str) -> str:
 def _url(listener: socket.socket, is_tls: bool) -> str:
     from carpool.serving.listen import base_url
 
-    url = f"{base_url(listener)}/v1"
+    url = base_url(listener)
     return url.replace("http://", "https://", 1) if is_tls else url
 
 
@@ -239,7 +268,7 @@ def _journal_folder(database_url: str) -> Path:
     return default_file.with_name(f"{name}.journal")
 
 
-def _announce_json(url: str, key: "NewKey | None", has_keys: bool, gateway: "Gateway") -> None:
+def _announce_json(urls: _Urls, key: "NewKey | None", has_keys: bool, gateway: "Gateway") -> None:
     models = [
         {
             "name": model.name,
@@ -249,23 +278,25 @@ def _announce_json(url: str, key: "NewKey | None", has_keys: bool, gateway: "Gat
         }
         for model in gateway.models
     ]
-    typer.echo(json.dumps({"base_url": url, "models": models}))
+    typer.echo(json.dumps({"base_url": urls.clients, "admin_url": urls.admin, "models": models}))
 
 
-def _announce(url: str, key: "NewKey | None", has_keys: bool, gateway: "Gateway") -> None:
+def _announce(urls: _Urls, key: "NewKey | None", has_keys: bool, gateway: "Gateway") -> None:
     for model in gateway.models:
         capacity = model.gate.admission.capacity
         typer.echo(
-            f"{model.name} is ready at {url}: {capacity.max_num_seqs} requests at once, "
+            f"{model.name} is ready at {urls.clients}: {capacity.max_num_seqs} requests at once, "
             f"{capacity.kv_tokens:,} KV tokens"
         )
+    if urls.admin is not None:
+        typer.echo(f"The admin API is at {urls.admin}; its key: carpool admin-key")
     if not has_keys:
         typer.echo("Nobody needs a key (--no-auth).")
     elif key is not None:
         typer.echo(f"\nThe first key, for {key.key.name}; it is shown this once:\n\n  {key.text}")
     if key is not None or sys.stdout.isatty():
         shown = key.text if key else "any" if not has_keys else "YOUR_KEY"
-        typer.echo(_examples(url, shown, gateway.models[0].name))
+        typer.echo(_examples(urls.clients, shown, gateway.models[0].name))
 
 
 def _examples(url: str, key: str, model: str) -> str:

@@ -52,7 +52,8 @@ def make_admin_app(
     people, keys_api = AdminPeople(keys, changes), AdminKeys(keys, changes)
     reports = AdminReports(UsageStore(database), live)
 
-    def show_metrics(request: Request) -> Response:
+    async def show_metrics(request: Request) -> Response:
+        # In the loop: the gauges read what changes in it.
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return Starlette(
@@ -63,7 +64,7 @@ def make_admin_app(
                 middleware=[Middleware(_Guard, login=AdminLogin(AdminKeyStore(database)))],
             ),
             Route("/metrics", show_metrics, methods=["GET"]),
-            Route("/health", lambda request: JSONResponse({"status": "ok"}), methods=["GET"]),
+            Route("/health", _show_health, methods=["GET"]),
             Route("/version", _show_version, methods=["GET"]),
         ],
         middleware=[Middleware(_NotStored)],
@@ -109,7 +110,11 @@ class _NotStored:
         await self._app(scope, receive, send_marked)
 
 
-def _show_version(request: Request) -> Response:
+async def _show_health(request: Request) -> Response:
+    return JSONResponse({"status": "ok"})
+
+
+async def _show_version(request: Request) -> Response:
     return JSONResponse({"version": __version__})
 
 

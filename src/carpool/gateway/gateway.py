@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from carpool.gateway.access_log import AccessLog
+from carpool.gateway.admin_app import make_admin_app
 from carpool.gateway.allowance import Allowances
 from carpool.gateway.app import GatewayApp
 from carpool.gateway.books import Books
@@ -18,6 +19,7 @@ from carpool.gateway.in_flight import InFlightCounts
 from carpool.gateway.key_ring import KeyRing
 from carpool.gateway.key_watch import KeyWatch
 from carpool.gateway.ledger import Ledger
+from carpool.gateway.live_state import GatewayLive
 from carpool.gateway.meters import Meters
 from carpool.gateway.metrics import GatewayMetrics
 from carpool.gateway.model_config import ModelConfig
@@ -76,6 +78,12 @@ class Gateway:
             self._allowances,
             self._exchanges,
             books,
+        )
+        self.admin_app = make_admin_app(
+            database,
+            GatewayLive(self.models, self._ring),
+            self._metrics.registry,
+            on_change=self._key_watch.refresh,
         )
         self._needs_keys = options.needs_keys
         self._tasks: list[asyncio.Task[None]] = []

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from carpool.gateway.gateway import Gateway
@@ -16,16 +17,26 @@ async def serve(
     on_ready: Callable[[Gateway], None],
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
+    admin_listener: socket.socket | None = None,
+    has_admin_tls: bool = False,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then refuse what is new and finish what runs for at most
     `drain_s` seconds; a second signal ends that at once. `make_gateway` is called in the loop.
 
-    `on_ready` is called once, when every model is ready for the first time.
+    `on_ready` is called once, when every model is ready for the first time. The admin API is at
+    `admin_listener`, with the same certificate if it `has_admin_tls`.
     """
     stop = stop_signals()
     gateway = make_gateway()
     try:
-        async with http_server(gateway.app, listener, tls_cert=tls_cert, tls_key=tls_key):
+        async with AsyncExitStack() as servers:
+            certificate = {"tls_cert": tls_cert, "tls_key": tls_key}
+            if admin_listener is not None:
+                own = certificate if has_admin_tls else {}
+                await servers.enter_async_context(
+                    http_server(gateway.admin_app, admin_listener, **own)
+                )
+            await servers.enter_async_context(http_server(gateway.app, listener, **certificate))
             gateway.start()
             await unless_set(stop, gateway.wait_until_ready())
             if not stop.is_set():
