@@ -22,6 +22,7 @@ from carpool.gateway.waiting_room import QueueLimits
 
 if TYPE_CHECKING:
     from carpool.gateway.gateway import Gateway
+    from carpool.gateway.tracing import Tracing
     from carpool.store.key_store import NewKey
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -140,6 +141,10 @@ def serve(
     access_log: Annotated[
         bool, typer.Option("--access-log", help="Log a line per request, without its text.")
     ] = False,
+    otlp_endpoint: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Collector for OpenTelemetry traces (OTLP over HTTP)."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object when the models are ready.")
     ] = False,
@@ -153,6 +158,7 @@ def serve(
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key go together")
     set_up_logging(log_format, has_access_lines=access_log)
+    tracing = None if otlp_endpoint is None else _tracing(otlp_endpoint)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
 
     if config is not None:
@@ -193,6 +199,7 @@ def serve(
             journal_folder=_journal_folder(store.url),
             needs_keys=not no_auth,
             has_access_log=access_log,
+            tracing=tracing,
         )
         key = None if no_auth or as_json else first_key(store)
         announce = _announce_json if as_json else _announce
@@ -212,6 +219,17 @@ def serve(
                 has_admin_tls=has_admin_tls,
             )
         )
+
+
+def _tracing(endpoint: str) -> "Tracing":
+    try:
+        from carpool.gateway.tracing import Tracing
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"--otlp-endpoint needs OpenTelemetry, and {error.name} is not there: "
+            "pip install 'carpool[otel]'"
+        ) from None
+    return Tracing(endpoint)
 
 
 def _backend_config(

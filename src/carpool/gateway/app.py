@@ -133,6 +133,7 @@ class GatewayApp:
             return
         except ClientGone:
             return
+        self._books.began(exchange)
         with Client(receive, send) as client:
             try:
                 allowance = self._allowances.of(exchange.caller, exchange.model)

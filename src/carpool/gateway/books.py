@@ -1,29 +1,43 @@
-"""Where it is written down what became of requests: ledger, metrics, access log."""
+"""Where it is written down what became of requests: ledger, metrics, log, traces."""
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from carpool.gateway.access_log import AccessLog
 from carpool.gateway.exchange import Exchange
 from carpool.gateway.ledger import Ledger
 from carpool.gateway.metrics import GatewayMetrics
 from carpool.gateway.refusal import Refusal
-from carpool.gateway.served_model import ServedModel
 from carpool.store.usage_row import UsageRow
+
+if TYPE_CHECKING:
+    from carpool.gateway.tracing import Tracing
 
 
 class Books:
-    """Every request for a model comes here once, when it has ended. Quick; never waits."""
+    """Every request for a model comes here as it begins and ends. Quick; never waits."""
 
     def __init__(
-        self, ledger: Ledger, metrics: GatewayMetrics, access_log: AccessLog | None = None
+        self,
+        ledger: Ledger,
+        metrics: GatewayMetrics,
+        access_log: AccessLog | None = None,
+        tracing: "Tracing | None" = None,
     ) -> None:
         self.metrics = metrics
         self._ledger = ledger
         self._access_log = access_log
+        self._tracing = tracing
 
-    def queued(self, model: ServedModel, seconds: float) -> None:
-        """A request for that model has waited for its seat, and has it."""
-        self.metrics.queued(model.name, seconds)
+    def began(self, exchange: Exchange) -> None:
+        if self._tracing is not None:
+            exchange.trace = self._tracing.begin(exchange)
+
+    def queued(self, exchange: Exchange, seconds: float) -> None:
+        """It has waited for its seat, and has it."""
+        self.metrics.queued(exchange.model.name, seconds)
+        if exchange.trace is not None:
+            exchange.trace.queued(seconds)
 
     def refused(self, request_id: str, refusal: Refusal) -> None:
         """A request that reached no model: there may be nobody to have a row in the ledger."""
@@ -37,6 +51,8 @@ class Books:
         self.metrics.ended(exchange.model.name, row)
         if self._access_log is not None:
             self._access_log.ended(exchange, row)
+        if exchange.trace is not None:
+            exchange.trace.ended(exchange, row)
 
 
 def usage_row(exchange: Exchange, now: float) -> UsageRow:

@@ -35,6 +35,7 @@ from carpool.gateway.upstream_errors import ConnectFailed, How, UpstreamError
 
 if TYPE_CHECKING:
     from carpool.gateway.books import Books
+    from carpool.gateway.tracing import RequestTrace
 
 HEARTBEAT_S = 10.0
 
@@ -100,6 +101,7 @@ class Exchange:
     rate_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     changes: dict[str, Any] = field(default_factory=dict)
     """To the fields of the body, for the engine."""
+    trace: "RequestTrace | None" = None
 
     @property
     def is_private(self) -> bool:
@@ -137,6 +139,9 @@ class Exchange:
             self.outcome = self.stopped_by
         if forwarded.how is How.COMPLETED and forwarded.status >= 400:
             self.outcome = Outcome.BAD_REQUEST
+        if self.trace is not None:
+            is_whole = forwarded.how is How.COMPLETED
+            self.trace.answered(forwarded.status, None if is_whole else forwarded.how.value)
 
     def answer_headers(self) -> list[tuple[bytes, bytes]]:
         headers = [
@@ -275,7 +280,7 @@ class Exchanges:
             await seat.wait()
         seconds = loop.time() - entered
         exchange.queue_s += seconds
-        self._books.queued(exchange.model, seconds)
+        self._books.queued(exchange, seconds)
 
     async def _send(self, exchange: Exchange, replica: Replica, client: Client) -> Forwarded:
         """Raises UpstreamError while no byte of an answer was sent."""
@@ -292,8 +297,10 @@ class Exchanges:
                 exchange.answer = answer
                 more = _retry_after(answer, exchange.model.gate)
                 forwarded = await answer.relay(client, [*exchange.answer_headers(), *more])
-            except UpstreamError:
+            except UpstreamError as error:
                 attempt.failed(loop.time())
+                if exchange.trace is not None:
+                    exchange.trace.answered(0, error.how.value)
                 raise
             except ClientGone:
                 forwarded = left_before_answer(request, target)
@@ -385,10 +392,13 @@ def _request(exchange: Exchange, replica: Replica) -> ModelRequest:
             exchange.kind, {**exchange.fields, **changes}, replica.quirks.max_tokens_name
         )
         changes, removals = {**changes, **renamed}, (*removals, *gone)
+    headers = exchange.raw_headers
+    if exchange.trace is not None:
+        headers = exchange.trace.sent(replica, headers)
     return ModelRequest(
         kind=exchange.kind,
         path=exchange.path,
-        headers=exchange.raw_headers,
+        headers=headers,
         body=exchange.body,
         model=exchange.asked_name,
         prompt_estimate=exchange.prompt_estimate,

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from carpool.gateway.access_log import AccessLog
 from carpool.gateway.admin_app import make_admin_app
@@ -33,6 +33,9 @@ from carpool.store.errors import StoreError
 from carpool.store.key_store import KeyStore
 from carpool.store.usage_store import UsageStore, day_start, month_start
 
+if TYPE_CHECKING:
+    from carpool.gateway.tracing import Tracing
+
 _log = logging.getLogger(__name__)
 
 
@@ -45,6 +48,7 @@ class GatewayOptions:
     journal_folder: Path
     needs_keys: bool = True
     has_access_log: bool = False
+    tracing: "Tracing | None" = None
 
 
 class Gateway:
@@ -70,7 +74,8 @@ class Gateway:
         keys_age_s = (lambda: self._key_watch.age_s) if options.needs_keys else None
         self._metrics = GatewayMetrics(self.models, self._ledger, keys_age_s)
         access_log = AccessLog() if options.has_access_log else None
-        books = Books(self._ledger, self._metrics, access_log)
+        books = Books(self._ledger, self._metrics, access_log, options.tracing)
+        self._tracing = options.tracing
         self._exchanges = Exchanges(books)
         self.app = GatewayApp(
             self.models,
@@ -122,6 +127,8 @@ class Gateway:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.stop)
 
     def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """In the background, and not without a word if it fails."""
