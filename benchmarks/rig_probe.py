@@ -31,7 +31,7 @@ class Held:
 
 
 def count() -> Held:
-    """Of this process, after a garbage collection."""
+    """Of this process, after a garbage collection; exact if nothing changes meanwhile."""
     from carpool.gateway.admission import Admission
     from carpool.gateway.exchange import Exchange
     from carpool.gateway.limits import TokenReservation

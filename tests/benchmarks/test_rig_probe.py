@@ -28,6 +28,11 @@ async def held_until(probe, is_so):
     return await asyncio.to_thread(wait_until, probe, is_so)
 
 
+def is_full(held):
+    """The last of three seats is kept for people who have nothing in flight."""
+    return (held.seats, held.tickets_waiting, held.exchanges, held.reservations) == (2, 3, 5, 5)
+
+
 async def flood_and_leave(home):
     probe, database = home / "probe", home / "carpool.db"
     key = make_keys(database, ["ada"], Limits(tpm=10**9))[0]
@@ -38,9 +43,7 @@ async def flood_and_leave(home):
             before = await held_until(probe, lambda held: True)
             ada = Person(connect_to(gateway.port), key, "team", Prompts(3, 0), 100_000)
             flood = asyncio.create_task(ada.flood(5))
-            during = await held_until(
-                probe, lambda held: (held.seats, held.tickets_waiting) == (2, 3)
-            )
+            during = await held_until(probe, is_full)
             flood.cancel()
             await asyncio.wait([flood])
             after = await held_until(probe, lambda held: not held.exchanges)
@@ -49,9 +52,7 @@ async def flood_and_leave(home):
 
 def test_what_runs_is_counted_until_it_is_over(tmp_path):
     before, during, after = asyncio.run(flood_and_leave(tmp_path))
-    # The last seat is kept for people who have nothing in flight.
-    assert (during.seats, during.replica_loads, during.tickets_waiting) == (2, 2, 3)
-    assert during.exchanges == during.reservations == 5
+    assert during.replica_loads == 2
     assert during.tasks >= before.tasks + 5
     assert during.descriptors >= before.descriptors + 5
     assert during.seat_tokens > 0
