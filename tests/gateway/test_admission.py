@@ -131,6 +131,45 @@ def test_fewer_seats_than_are_taken_let_nobody_in_until_enough_are_free(ticket):
     assert grant(admission) == ["a3"]
 
 
+def test_a_request_for_several_answers_takes_several_seats(ticket):
+    admission = make_admission(seats=4)
+    first, second, _ = enter(admission, ticket(num_seqs=3), ticket("b", num_seqs=2), ticket("c"))
+    assert grant(admission) == ["a0"], "b is waited for, so that single ones do not starve it"
+    admission.leave(first, 1.0)
+    assert grant(admission) == ["b0", "c0"]
+    assert admission.in_flight_seqs == 3
+    admission.leave(second, 1.0)
+    assert admission.in_flight_seqs == 1
+
+
+def test_a_request_for_more_answers_than_there_are_seats_goes_alone(ticket):
+    admission = make_admission(seats=4, newcomer_seats=1)
+    first, second, _ = enter(admission, ticket(), ticket("b", num_seqs=9), ticket("c"))
+    assert grant(admission) == ["a0"]
+    admission.leave(first, 1.0)
+    assert grant(admission) == ["b0"]
+    admission.leave(second, 1.0)
+    assert grant(admission) == ["c0"]
+
+
+def test_a_part_of_the_memory_is_kept_for_newcomers(ticket):
+    admission = make_admission(seats=8, kv_tokens=800, newcomer_seats=2)
+    enter(admission, *(ticket(prompt=140) for _ in range(9)))
+    assert grant(admission) == ["a0", "a1", "a2", "a3"], "a fifth would leave less than 200"
+    enter(admission, ticket("b", prompt=170), ticket("c"))
+    assert grant(admission) == ["b0", "c0"]
+
+
+def test_newcomers_do_not_starve_someone_who_needs_all_of_the_memory(ticket):
+    admission = make_admission(seats=8, kv_tokens=400, newcomer_seats=1)
+    small, _ = enter(admission, ticket("b"), ticket(prompt=380))
+    assert grant(admission) == ["b0"]
+    enter(admission, *(ticket(name) for name in "cdefgh"))
+    assert grant(admission) == []
+    admission.leave(small, 1.0)
+    assert grant(admission) == ["a0"]
+
+
 # ---------------------------------------------------------------- fair shares
 
 

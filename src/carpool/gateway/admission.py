@@ -1,9 +1,10 @@
 """Who may go to the backend now: one fair queue in front of seats and KV memory.
 
-The least served person goes first, with one exception: a seat or so is kept for people who
-have nothing in flight, so that a newcomer need not wait for anybody to end. It puts nobody
-ahead of the others by more than a full backend's service, which keeps the bound of fair share.
-The batch lane goes when nobody in the interactive one waits for a seat.
+The least served person goes first, with one exception: a seat or so, and its part of the
+memory, is kept for people who have nothing in flight, so that a newcomer need not wait for
+anybody to end. It puts nobody ahead of the others by more than a full backend's service, which
+keeps the bound of fair share. The batch lane goes when nobody in the interactive one waits for
+a seat.
 
 Pure: time comes in as an argument, tickets come out. The service a person is charged is what
 a request is expected to take, corrected when it ends (Sheng et al., OSDI 2024, section 4.3,
@@ -45,6 +46,7 @@ class Admission:
         """While the backend takes nothing, everybody waits."""
         self.waiting = WaitingRoom(limits)
         self.in_flight_tokens = 0
+        self.in_flight_seqs = 0
         self._lanes = {
             lane: FairShareQueue[Ticket](
                 prompt_token_weight=PROMPT_TOKEN_WEIGHT, output_token_weight=OUTPUT_TOKEN_WEIGHT
@@ -170,14 +172,14 @@ class Admission:
 
     def _next(self) -> Ticket | None:
         """The first that may go. Who is held by a limit of their own, or has something in flight
-        and finds only kept seats, is passed over; who does not fit into the KV memory is
-        waited for."""
-        free_seats = self.capacity.max_num_seqs - len(self._in_flight)
+        and finds only kept seats, is passed over; who does not fit is waited for, and meanwhile
+        only newcomers go, into what is kept for them."""
+        free_seats = self.capacity.max_num_seqs - self.in_flight_seqs
         if free_seats <= 0:
             return None
-        is_kept = free_seats <= min(self.limits.newcomer_seats, self.capacity.max_num_seqs - 1)
         for lane, queue in self._lanes.items():
             least: float | None = None
+            is_waited_for = False
             skipped: set[str] = set()
             for ticket in queue.candidates(skipped):
                 if self._is_person_held(ticket):
@@ -189,11 +191,28 @@ class Admission:
                     continue
                 counter = queue.counter(ticket.person_id)
                 least = counter if least is None else least
-                if is_kept and not self._is_newcomer(ticket, lane, counter - least):
-                    skipped.add(ticket.person_id)
+                if self._is_newcomer(ticket, lane, counter - least):
+                    return ticket if self._fits(ticket) else None
+                skipped.add(ticket.person_id)
+                if is_waited_for or free_seats <= self._kept_seats:
                     continue
-                return ticket if self._fits(ticket) else None
+                if self._needs_all(ticket):
+                    return ticket if self._fits(ticket) else None
+                if self._fits_beside_what_is_kept(ticket):
+                    return ticket
+                is_waited_for = True
+            if is_waited_for:
+                return None
         return None
+
+    @property
+    def _kept_seats(self) -> int:
+        return min(self.limits.newcomer_seats, self.capacity.max_num_seqs - 1)
+
+    @property
+    def _kept_tokens(self) -> int:
+        """The kept seats' part of the memory."""
+        return self._kept_seats * (self.capacity.kv_tokens // self.capacity.max_num_seqs)
 
     def _is_person_held(self, ticket: Ticket) -> bool:
         cap = ticket.model_max_in_flight
@@ -212,10 +231,24 @@ class Admission:
         )
         return lead + service <= OUTPUT_TOKEN_WEIGHT * self.capacity.kv_tokens
 
-    def _fits(self, ticket: Ticket) -> bool:
-        """One alone goes even if the backend has shrunk below it: the backend will say so."""
-        tokens = self.in_flight_tokens + ticket.num_tokens
-        return tokens <= self.capacity.kv_tokens or not self._in_flight
+    def _needs_all(self, ticket: Ticket) -> bool:
+        """Whether it would not fit beside what is kept, if nothing else were there."""
+        return (
+            ticket.num_seqs > max(1, self.capacity.max_num_seqs - self._kept_seats)
+            or ticket.num_tokens > self.capacity.kv_tokens - self._kept_tokens
+        )
+
+    def _fits_beside_what_is_kept(self, ticket: Ticket) -> bool:
+        return self._fits(ticket, self._kept_seats, self._kept_tokens)
+
+    def _fits(self, ticket: Ticket, num_seats: int = 0, num_tokens: int = 0) -> bool:
+        """Beside what is in flight, with `num_seats` and `num_tokens` to spare. One alone goes
+        in any case: if it is too large for what the backend has become, that will say so, and of
+        more sequences than it has seats it does some after others."""
+        return not self._in_flight or (
+            self.in_flight_seqs + ticket.num_seqs + num_seats <= self.capacity.max_num_seqs
+            and self.in_flight_tokens + ticket.num_tokens + num_tokens <= self.capacity.kv_tokens
+        )
 
     def _start(self, ticket: Ticket, now: float) -> None:
         # Charged before it leaves the queue, so that its counter is there when a rank is taken.
@@ -224,6 +257,7 @@ class Admission:
         ticket.granted_at = now
         self._in_flight.add(ticket)
         self.in_flight_tokens += ticket.num_tokens
+        self.in_flight_seqs += ticket.num_seqs
         self._in_flight_by_person[ticket.person_id] += 1
         self.counts.start(ticket)
 
@@ -234,6 +268,7 @@ class Admission:
     def _end(self, ticket: Ticket, now: float) -> None:
         self._in_flight.remove(ticket)
         self.in_flight_tokens -= ticket.num_tokens
+        self.in_flight_seqs -= ticket.num_seqs
         decrement(self._in_flight_by_person, ticket.person_id)
         self.counts.end(ticket)
         taken_s = now - (now if ticket.granted_at is None else ticket.granted_at)

@@ -25,7 +25,13 @@ from carpool.gateway.json_object import JsonObject
 from carpool.gateway.key_ring import Caller
 from carpool.gateway.limit_counters import LimitReached, Reservation
 from carpool.gateway.outcome import Outcome
-from carpool.gateway.output_cap import clamped, has_output, output_cap, under_one_name
+from carpool.gateway.output_cap import (
+    clamped,
+    has_output,
+    num_sequences,
+    output_cap,
+    under_one_name,
+)
 from carpool.gateway.refusal import RETRIED, Refusal, whole_seconds
 from carpool.gateway.routing import PREFIX_BYTES, Replica, choose_replica
 from carpool.gateway.served_model import ServedModel
@@ -192,13 +198,17 @@ class Exchanges:
         allowance.check_prompt(num_prompt)
         exchange.changes = clamped(exchange.kind, exchange.fields, allowance.max_output_tokens)
         cap = output_cap(exchange.kind, {**exchange.fields, **exchange.changes})
-        num_output = self._expected.tokens(person_id, cap) if has_output(exchange.kind) else 0
+        num_seqs = num_sequences(exchange.kind, exchange.fields)
+        num_output = 0
+        if has_output(exchange.kind):
+            num_output = num_seqs * self._expected.tokens(person_id, cap)
         caps = allowance.in_flight_caps
         ticket = Ticket(
             request_id=exchange.request_id,
             person_id=person_id,
             num_prompt_tokens=num_prompt,
             num_output_tokens=num_output,
+            num_seqs=num_seqs,
             weight=exchange.caller.person.weight,
             lane=exchange.caller.key.lane,
             key_id=exchange.caller.key.key_id,
@@ -214,7 +224,7 @@ class Exchanges:
             if usage.source == "reported" and forwarded.status < 400:
                 model.bytes_per_token.learn(len(exchange.body.raw), usage.prompt_tokens)
                 if has_output(exchange.kind):
-                    self._expected.learn(person_id, usage.output_tokens)
+                    self._expected.learn(person_id, usage.output_tokens // num_seqs)
 
     async def _answer(self, exchange: Exchange, ticket: Ticket, client: Client) -> Forwarded:
         """By an engine of ours or, where that is allowed and nothing has come from one, by the

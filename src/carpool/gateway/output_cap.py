@@ -18,6 +18,17 @@ def has_output(kind: ApiKind) -> bool:
     return kind in _NAMES
 
 
+def num_sequences(kind: ApiKind, fields: Mapping[str, Any]) -> int:
+    """Answers that are written at once: `n` (or `best_of`) for each prompt of a list."""
+    if kind not in (ApiKind.CHAT, ApiKind.COMPLETIONS):
+        return 1
+    number = max(_count(fields.get("n")), _count(fields.get("best_of")))
+    prompt = fields.get("prompt")
+    if kind is ApiKind.COMPLETIONS and isinstance(prompt, list) and len(prompt) > 1:
+        number *= 1 if isinstance(prompt[0], int) else len(prompt)
+    return number
+
+
 def output_cap(kind: ApiKind, fields: Mapping[str, Any]) -> int | None:
     """The least cap that the request names; None if it names none, or nonsense, which the
     engine will refuse."""
@@ -51,3 +62,7 @@ def under_one_name(
         return {}, ()
     cap = output_cap(kind, fields)
     return ({} if cap is None else {name: cap}), tuple(others)
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 1

@@ -7,7 +7,8 @@ from carpool.store.lane import Lane
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Ticket:
-    """Token counts are expectations. `weight` is the person's share, 1.0 being everybody's;
+    """Token counts are expectations, over all of its `num_seqs` sequences. `weight` is the
+    person's share, 1.0 being everybody's;
     `max_in_flight` the most requests of its key in flight at once, `person_max_in_flight` of
     its person, and `model_max_in_flight` of its person at its model. Times are monotonic seconds,
     `can_hold` says that it waits while no engine is there, and `position` is how many were to
@@ -17,6 +18,7 @@ class Ticket:
     person_id: str
     num_prompt_tokens: int
     num_output_tokens: int
+    num_seqs: int = 1
     weight: float = 1.0
     lane: Lane = Lane.INTERACTIVE
     key_id: str = ""
