@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import pytest
 
-from carpool.gateway.key_ring import KeyRing
+from carpool.gateway.key_ring import Caller, KeyRing
 from carpool.gateway.key_watch import KeyWatch
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.refusal import Refusal
@@ -142,6 +142,24 @@ def test_when_it_is_told_the_key_is_refused_already(new_key):
     assert seen == [Outcome.BAD_KEY]
 
 
+def test_changes_are_told_after_what_was_revoked_and_not_at_the_first_load(new_key):
+    told = []
+    _, key = new_key()
+    ring = KeyRing(told.append, lambda: told.append("changed"))
+    ring.load(snapshot(key))
+    assert told == []
+    ring.load(snapshot(replace(key, revoked_at=NOW), version=2))
+    assert told == [key.key_id, "changed"]
+
+
+def test_whom_a_key_stands_for_is_known_by_its_id_even_when_it_is_revoked(new_key):
+    _, key = new_key(revoked_at=NOW)
+    ring = KeyRing()
+    ring.load(snapshot(key))
+    assert ring.caller(key.key_id) == Caller(key, ANA)
+    assert ring.caller("nothing") is None
+
+
 # ------------------------------------------------------------------ level with the database
 
 
@@ -201,5 +219,24 @@ def test_while_the_database_is_away_known_keys_go_on_working(run, store, monkeyp
         await until(lambda: ring.version == version())
         refusal_of(ring, bearer(new.text))
         task.cancel()
+
+    run(scenario())
+
+
+def test_a_change_is_there_as_soon_as_it_was_asked_for(run, store, monkeypatch, caplog):
+    async def scenario():
+        ring = KeyRing()
+        watch = KeyWatch(ring, store)
+        _, new = store.add_key_for("Ana")
+        await watch.refresh()
+        assert ring.identify(bearer(new.text), NOW).person.name == "Ana"
+
+        def away():
+            raise DatabaseAway("gone")
+
+        monkeypatch.setattr(store, "snapshot", away)
+        await watch.refresh()
+        assert ring.identify(bearer(new.text), NOW).person.name == "Ana"
+        assert "cannot be read" in caplog.text
 
     run(scenario())

@@ -90,6 +90,10 @@ class Allowances:
         made = self._made[name] = Allowance(caller, model, self._counters)
         return made
 
+    def forget(self) -> None:
+        """Another snapshot of the keys is there, so all would be made anew."""
+        self._made.clear()
+
     def renew(self, ring: KeyRing, model: ServedModel, ticket: Ticket) -> None:
         """Give a ticket that waits for `model` the caps and the weight that hold now."""
         caller = ring.caller(ticket.key_id)

@@ -148,6 +148,7 @@ class Gateway:
 
     def _on_changed(self) -> None:
         """Who waits does so by the limits that hold now."""
+        self._allowances.forget()
         for model in self.models:
             model.gate.renew(partial(self._allowances.renew, self._ring, model))
 

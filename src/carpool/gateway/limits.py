@@ -6,7 +6,6 @@ check, and settles what it used when it ends.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -18,30 +17,24 @@ from carpool.gateway.refusal import whole_seconds
 from carpool.store.limits import Limits
 
 
-@dataclass(slots=True)
 class TokenBudget:
-    """Tokens of the calendar day or month (UTC) that began at `begin`. `limit` None: as many
-    as one likes, and they are counted all the same."""
+    """Tokens of the calendar day or month (UTC) that `utc` is in, from `begin` until `end`.
+    `limit` None: as many as one likes, and they are counted all the same."""
 
-    name: str
-    begin: datetime
-    used: int = 0
-    limit: int | None = None
+    __slots__ = ("begin", "end", "limit", "name", "period", "used")
 
-    @property
-    def period(self) -> str:
-        return "day" if self.name == "daily" else "month"
-
-    @property
-    def end(self) -> datetime:
-        if self.name == "daily":
-            return self.begin + timedelta(days=1)
-        return (self.begin + timedelta(days=32)).replace(day=1)
+    def __init__(self, name: str, utc: datetime, used: int, limit: int | None) -> None:
+        self.name = name
+        self.period = "day" if name == "daily" else "month"
+        self.used = used
+        self.limit = limit
+        self.begin, self.end = _period(self.period, utc)
 
     def roll(self, utc: datetime) -> None:
         """Begin anew when the period is over."""
         if utc >= self.end:
-            self.begin, self.used = _begin(self.name, utc), 0
+            self.begin, self.end = _period(self.period, utc)
+            self.used = 0
 
     def has_room(self, num_tokens: int) -> bool:
         return self.limit is None or self.used + num_tokens <= self.limit
@@ -72,8 +65,8 @@ class Meter:
         self._requests = None if limits.rpm is None else RateLimit(limits.rpm)
         self._tokens = None if limits.tpm is None else RateLimit(limits.tpm)
         self._budgets = (
-            TokenBudget("daily", _begin("daily", utc), daily_used, limits.daily_tokens),
-            TokenBudget("monthly", _begin("monthly", utc), monthly_used, limits.monthly_tokens),
+            TokenBudget("daily", utc, daily_used, limits.daily_tokens),
+            TokenBudget("monthly", utc, monthly_used, limits.monthly_tokens),
         )
 
     @property
@@ -246,6 +239,10 @@ def _changed(rate: RateLimit | None, limit: int | None, now: float) -> RateLimit
     return rate
 
 
-def _begin(name: str, moment: datetime) -> datetime:
+def _period(name: str, moment: datetime) -> tuple[datetime, datetime]:
+    """Beginning and end of the day or the month (UTC) that a moment is in."""
     day = moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    return day if name == "daily" else day.replace(day=1)
+    if name == "day":
+        return day, day + timedelta(days=1)
+    first = day.replace(day=1)
+    return first, (first + timedelta(days=32)).replace(day=1)
