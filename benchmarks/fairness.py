@@ -11,8 +11,8 @@ queue is first come, first served: what an engine does that knows nobody. Then t
 compete, and the gap between what they get (prompt tokens, and output tokens twice) is in
 percent of their mean. Tokens per second are those of prompts and outputs.
 
-All is one run, with 15 s of warm-up for each phase with a flood. The last line is one JSON
-object: its ratios are to the light one alone, and to the flood alone.
+All is one run, and a phase begins when each flood has had as many answers as there are seats.
+The last line is one JSON object: its ratios are to the light one alone, and to the flood alone.
 """
 
 import argparse
@@ -43,7 +43,7 @@ CACHE = "2048MiB"
 FLOOD_WORDS, FLOOD_OUTPUT = 197, 64
 LIGHT_WORDS, LIGHT_OUTPUT = 8, 16
 INTERVAL_S = 0.5
-WARM_UP_S = 15.0
+MAX_WARM_UP_S = 120.0
 GRACE_S = 120.0
 """For light requests that were due in a phase and are not answered at its end."""
 console = Console(stderr=True, highlight=False)
@@ -85,13 +85,16 @@ class Team:
         return self._seed
 
 
-async def run_phase(team: Team, seconds: float, *, num_floods: int, is_light: bool) -> Phase:
-    """Raises Refused. The floods go on until the light one has all its answers."""
+async def run_phase(
+    team: Team, seconds: float, max_num_seqs: int, *, num_floods: int, is_light: bool
+) -> Phase:
+    """Raises Refused. The floods begin before the phase, and go on until the light one has all
+    its answers."""
     floods = [team.flooder(number) for number in range(num_floods)]
     light = team.light()
     async with asyncio.TaskGroup() as tasks:
         flooding = [tasks.create_task(flood.flood(NUM_IN_FLIGHT)) for flood in floods]
-        await asyncio.sleep(WARM_UP_S if floods else 0)
+        await _warmed_up(floods, max_num_seqs)
         begin = time.perf_counter()
         if is_light:
             await light.ask_every(INTERVAL_S, seconds, GRACE_S)
@@ -105,6 +108,16 @@ async def run_phase(team: Team, seconds: float, *, num_floods: int, is_light: bo
         light_ttft_ms=spread([1e3 * a.ttft for a in light.answers if a.ttft is not None]),
         mean_prompt=sum(a.prompt_tokens for a in answers) / len(answers) if answers else 0.0,
     )
+
+
+async def _warmed_up(floods: Sequence[Person], num_answers: int) -> None:
+    """Until each flood has had a batch full of answers: whoever came first had all the seats."""
+    deadline = time.perf_counter() + MAX_WARM_UP_S
+    while any(flood.num_complete < num_answers for flood in floods):
+        if time.perf_counter() > deadline:
+            console.print(f"a flood had fewer than {num_answers} answers in {MAX_WARM_UP_S:.0f} s")
+            return
+        await asyncio.sleep(0.1)
 
 
 PHASES = (
@@ -123,7 +136,11 @@ async def run_phases(model: str, max_num_seqs: int, seconds: float) -> dict[str,
         for name, is_fair, num_floods, is_light in PHASES:
             console.print(f"{name} ...")
             team = fair if is_fair else unfair
-            found[name] = await run_phase(team, seconds, num_floods=num_floods, is_light=is_light)
+            # Requests are few and large: it takes more of them to tell two floods apart.
+            length_s = 2 * seconds if num_floods > 1 else seconds
+            found[name] = await run_phase(
+                team, length_s, max_num_seqs, num_floods=num_floods, is_light=is_light
+            )
     return found
 
 
@@ -159,7 +176,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--max-num-seqs", type=int, default=MAX_NUM_SEQS)
     parser.add_argument(
-        "--seconds", type=float, default=40.0, help="Of a phase; two floods get twice that."
+        "--seconds", type=float, default=35.0, help="Of a phase; two floods get twice that."
     )
     options = parser.parse_args(arguments)
     found = run(run_phases(options.model, options.max_num_seqs, options.seconds))

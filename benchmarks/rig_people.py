@@ -127,6 +127,11 @@ class Person:
             "stream_options": {"include_usage": True},
         }
 
+    @property
+    def num_complete(self) -> int:
+        """Answers that are whole."""
+        return sum(answer.is_complete for answer in self.answers)
+
     async def flood(self, num_requests: int) -> None:
         """Keep that many in flight, until cancelled. The first outputs are shorter, each by
         another number of tokens, so that not all end together for ever. Raises Refused."""
