@@ -80,3 +80,54 @@ def test_a_request_that_does_not_come_to_its_end_is_cut_off(parts, monkeypatch):
 )
 def test_long_bodies_and_usual_heads_pass(parts):
     assert exchange(*parts, until=b" bytes").startswith(b"HTTP/1.1 200")
+
+
+async def talk(scope, receive, send):
+    """Answers without end, until the client has gone."""
+    await receive()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    gone = asyncio.create_task(receive())
+    while not gone.done():
+        await send({"type": "http.response.body", "body": b"a" * 65536, "more_body": True})
+    scope["state"]["ends"].set()
+
+
+def test_a_client_that_does_not_read_is_gone(monkeypatch):
+    monkeypatch.setattr(module, "WRITE_TIMEOUT_S", 0.2)
+
+    async def main():
+        ends = asyncio.Event()
+
+        async def app(scope, receive, send):
+            await talk({**scope, "state": {"ends": ends}}, receive, send)
+
+        with listening(Address(port=0)) as listener:
+            async with http_server(app, listener):
+                _, writer = await asyncio.open_connection(*listener.getsockname(), limit=1)
+                writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+                await ends.wait()
+                writer.close()
+
+    run(asyncio.wait_for(main(), 20))
+
+
+def test_a_client_that_reads_slowly_stays(monkeypatch):
+    monkeypatch.setattr(module, "WRITE_TIMEOUT_S", 2.0)
+
+    async def main():
+        ends = asyncio.Event()
+
+        async def app(scope, receive, send):
+            await talk({**scope, "state": {"ends": ends}}, receive, send)
+
+        with listening(Address(port=0)) as listener:
+            async with http_server(app, listener):
+                reader, writer = await asyncio.open_connection(*listener.getsockname())
+                writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+                for _ in range(200):
+                    assert await reader.readexactly(65536)
+                assert not ends.is_set()
+                writer.close()
+                await ends.wait()
+
+    run(asyncio.wait_for(main(), 20))

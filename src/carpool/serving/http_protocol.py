@@ -9,16 +9,21 @@ MAX_HEAD_BYTES = 64 * 1024
 business."""
 REQUEST_TIMEOUT_S = 60.0
 """From the connection, or a request's first byte, to the request's last."""
+WRITE_TIMEOUT_S = 60.0
+"""For a client to take anything of what waits for it. What it does not take, it holds: the
+answer's memory, and that of the model behind it."""
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """Ends connections whose request has a head that is too long, or does not come to its end.
+    """Ends connections whose request has a head that is too long, or does not come to its end,
+    and those of clients that do not read.
 
     The parser under it keeps every header it is sent, and waits for ever.
     """
 
     _num_head_bytes = 0
     _timeout: asyncio.TimerHandle | None = None
+    _write_timeout: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -26,7 +31,16 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timeout()
+        self._stop_write_timeout()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._write_timeout = self.loop.call_later(WRITE_TIMEOUT_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._stop_write_timeout()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         self._num_head_bytes += len(data)
@@ -59,6 +73,11 @@ class HttpProtocol(HttpToolsProtocol):
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
+
+    def _stop_write_timeout(self) -> None:
+        if self._write_timeout is not None:
+            self._write_timeout.cancel()
+            self._write_timeout = None
 
     def _end_stalled(self) -> None:
         if self.flow.read_paused:
