@@ -5,9 +5,11 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, PlainValidator, model_validator
 
 from carpool.engine.errors import invalid
-from carpool.engine.fields import refuse, whole
+from carpool.engine.fields import at_most, refuse, whole
 from carpool.engine.messages import check_messages
 from carpool.engine.protocol import MAX_LOGPROBS, ApiModel, GenerationFields
+
+MAX_TOOLS = 512
 
 
 class Function(ApiModel):
@@ -55,7 +57,7 @@ class ChatRequest(GenerationFields):
     max_completion_tokens: Annotated[int | None, whole(1)] = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int | None, whole(0, MAX_LOGPROBS)] = None
-    tools: list[Tool] | None = None
+    tools: Annotated[list[Tool] | None, at_most(MAX_TOOLS)] = None
     tool_choice: Annotated[ToolMode | NamedTool | None, PlainValidator(_tool_choice)] = None
     parallel_tool_calls: bool | None = None
     add_generation_prompt: bool = True

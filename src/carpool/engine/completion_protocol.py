@@ -4,10 +4,11 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
-from carpool.engine.fields import refuse, whole
+from carpool.engine.chat_protocol import MAX_TOOLS
+from carpool.engine.fields import at_most, refuse, whole
 from carpool.engine.protocol import MAX_LOGPROBS, ApiModel, GenerationFields
 
-MAX_PROMPTS = 256
+MAX_PROMPTS = 128
 
 Prompt = str | list[int]
 
@@ -70,7 +71,7 @@ class TokenizeRequest(ApiModel):
     model: str | None = None
     prompt: str | None = None
     messages: list[dict[str, Any]] | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: Annotated[list[dict[str, Any]] | None, at_most(MAX_TOOLS)] = None
     add_generation_prompt: bool = True
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     add_special_tokens: bool | None = None

@@ -21,7 +21,10 @@ from carpool.engine.sse import ResponseHead
 from carpool.engine.streaming import RequestFields
 from carpool.engine.tokenizer import Tokenizer
 
-MAX_CHOICES = 1024
+MAX_CHOICES = 128
+"""Of all prompts together: each is a request of the engine and takes a place in its queue."""
+MAX_PROMPT_LOGPROBS = 2**20
+"""Of all choices together: each is computed, kept, and written."""
 
 
 def prepare_completion(engine: EngineClient, body: Mapping[str, Any], caller: Caller) -> Prepared:
@@ -34,6 +37,7 @@ def prepare_completion(engine: EngineClient, body: Mapping[str, Any], caller: Ca
     _check_size(request)
     constraint = output_constraint(request)
     prompts = _token_ids(engine, request.prompt, request.add_special_tokens is not False)
+    _check_prompt_logprobs(request, prompts)
     is_echo_only = request.max_tokens == 0
     wishes = OutputWishes(
         prompt_field="prompt",
@@ -70,6 +74,20 @@ def _check_size(request: CompletionRequest) -> None:
             f"n is {request.num_choices} for each of {len(request.prompt)} prompts: "
             f"{num_choices:,} choices, but at most {MAX_CHOICES:,} work",
             "n",
+        )
+
+
+def _check_prompt_logprobs(request: CompletionRequest, prompts: Sequence[Sequence[int]]) -> None:
+    if not request.echo or request.logprobs is None:
+        return
+    num_tokens = sum(map(len, prompts)) * request.num_choices
+    num_logprobs = num_tokens * (request.logprobs + 1)
+    if num_logprobs > MAX_PROMPT_LOGPROBS:
+        raise invalid(
+            f"echo with logprobs {request.logprobs} asks for {num_logprobs:,} log-probabilities of "
+            f"prompts ({num_tokens:,} tokens), but at most {MAX_PROMPT_LOGPROBS:,} work; send "
+            f"fewer prompts or a smaller logprobs or n",
+            "logprobs",
         )
 
 

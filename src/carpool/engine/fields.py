@@ -16,6 +16,17 @@ _REQUEST_ID = re.compile(rf"[A-Za-z0-9._:\-]{{1,{MAX_REQUEST_ID_LENGTH}}}")
 _TOKEN_ID = re.compile(r"[0-9]{1,10}")
 
 
+def at_most(num_entries: int) -> BeforeValidator:
+    """A list that is not too long, which is found out before its entries are looked at."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, list) and len(value) > num_entries:
+            raise ValueError(f"at most {num_entries:,} work")
+        return value
+
+    return BeforeValidator(check)
+
+
 def number(low: float, high: float, *, above: bool = False) -> PlainValidator:
     """A number in [low, high], or (low, high] if `above`; null passes as None.
 

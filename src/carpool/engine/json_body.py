@@ -7,6 +7,9 @@ from starlette.types import Receive, Scope
 
 from carpool.engine.errors import ApiError, invalid, show
 
+MAX_JSON_MARKS = 2**18
+"""Brackets and commas. Parsing makes an object of each, while nothing else can run."""
+
 
 class ClientDisconnected(Exception):
     """Nobody is there to answer."""
@@ -30,6 +33,13 @@ def parse_json_object(body: bytes) -> dict[str, Any]:
     """Raises ApiError (400). The parser stops at 200 levels and at lone surrogates."""
     if not body:
         raise invalid("the request has no body; send a JSON object")
+    num_marks = sum(map(body.count, (b"[", b"{", b",")))
+    if num_marks > MAX_JSON_MARKS:
+        raise invalid(
+            f"the request body has {num_marks:,} commas and brackets, but at most "
+            f"{MAX_JSON_MARKS:,} are read; send less",
+            code="request_too_large",
+        )
     try:
         value = from_json(body)
     except ValueError as error:
@@ -40,12 +50,14 @@ def parse_json_object(body: bytes) -> dict[str, Any]:
 
 
 def _require_json(content_type: str) -> None:
-    """A web page can make a browser post forms and plain text to any address, but not JSON."""
+    """A web page can make a browser post forms, plain text, and what has no type to any
+    address, but not JSON."""
     kind = content_type.partition(";")[0].strip().lower()
-    if kind and kind != "application/json" and not kind.endswith("+json"):
+    if kind != "application/json" and not kind.endswith("+json"):
+        is_what = f"is {show(content_type)}, but" if content_type else "is missing; it"
         raise ApiError(
             415,
-            f"Content-Type is {show(content_type)}, but must be application/json",
+            f"Content-Type {is_what} must be application/json",
             code="unsupported_media_type",
         )
 

@@ -7,14 +7,19 @@ from numpy.typing import NDArray
 
 from carpool.engine.generation import TokenLogprob
 
+_ROWS = 16
+"""Rows of a prompt that are worked on at once: there may be thousands, of 600 KB each."""
+
 
 def logprobs_of_rows(
     logits: NDArray[np.float32], token_ids: NDArray[np.int64], num_top: Sequence[int]
 ) -> list[TokenLogprob]:
     """For each row of float32[S, V]: the log-probability of its token and of its `num_top[i]`
     most probable tokens, best first, the lower id first among equals."""
-    peak = logits.max(axis=1)
-    normalizers = peak + np.log(np.exp(logits - peak[:, None]).sum(axis=1))
+    normalizers = np.concatenate(
+        [_normalizers(logits[begin : begin + _ROWS]) for begin in range(0, len(logits), _ROWS)]
+        or [np.zeros(0, np.float32)]
+    )
     return [
         TokenLogprob(
             int(token),
@@ -25,6 +30,13 @@ def logprobs_of_rows(
             logits, token_ids, normalizers, num_top, strict=True
         )
     ]
+
+
+def _normalizers(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    peak = logits.max(axis=1)
+    shifted = logits - peak[:, None]
+    normalizers: NDArray[np.float32] = peak + np.log(np.exp(shifted, out=shifted).sum(axis=1))
+    return normalizers
 
 
 def _best(row: NDArray[np.float32], count: int) -> NDArray[np.intp]:

@@ -4,6 +4,7 @@ from typing import Any
 
 from carpool.engine.errors import show
 
+MAX_MESSAGES = 4096
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -14,6 +15,8 @@ def check_messages(value: Any) -> list[dict[str, Any]]:
     """
     if not isinstance(value, list):
         raise ValueError("must be a list of messages")
+    if len(value) > MAX_MESSAGES:
+        raise ValueError(f"messages has {len(value):,} entries, but at most {MAX_MESSAGES:,} work")
     if not value:
         raise ValueError("messages is empty; it needs at least one message")
     return [_message(message, f"messages[{index}]") for index, message in enumerate(value)]

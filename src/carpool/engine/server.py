@@ -8,6 +8,7 @@ from typing import Any
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -19,6 +20,7 @@ from carpool.engine.client import EngineClient, EngineState
 from carpool.engine.completions import prepare_completion
 from carpool.engine.errors import ApiError, invalid, server_error, unavailable
 from carpool.engine.fields import check_request_id
+from carpool.engine.host_header import LocalHosts
 from carpool.engine.json_body import ClientDisconnected, read_json_object
 from carpool.engine.metrics import create_registry
 from carpool.engine.prepared import Prepared
@@ -63,7 +65,10 @@ def create_app(engine: EngineClient, *, max_body_bytes: int = MAX_BODY_BYTES) ->
         ApiError: _api_error,
         Exception: _unexpected,
     }
-    return Starlette(routes=routes, exception_handlers=handlers)
+    app = Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(LocalHosts)])
+    # A redirection to the path without its slash would name whatever Host the client sent.
+    app.router.redirect_slashes = False
+    return app
 
 
 class _Endpoint:

@@ -190,9 +190,10 @@ def engine(vocabulary: GuidanceVocabulary) -> ScriptedEngine:
 class Client:
     """Calls the application in process, each call in an event loop of its own."""
 
-    def __init__(self, engine: ScriptedEngine) -> None:
+    def __init__(self, engine: ScriptedEngine, **limits: int) -> None:
         self.engine = engine
-        self.app = create_app(engine, max_body_bytes=100_000)
+        self.app = create_app(engine, **limits)
+        self.base_url = "http://engine"
         self.peer: tuple[str, int] | None = ("127.0.0.1", 50000)
         """Who the server sees; None on a Unix socket."""
 
@@ -203,7 +204,7 @@ class Client:
             )
             if self.peer is None:
                 transport.client = None  # type: ignore[assignment]
-            async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
+            async with httpx.AsyncClient(transport=transport, base_url=self.base_url) as client:
                 return await client.request(method, path, **options)
 
         return asyncio.run(call())
@@ -225,7 +226,13 @@ class Client:
 
 @pytest.fixture
 def client(engine: ScriptedEngine) -> Client:
-    return Client(engine)
+    return Client(engine, max_body_bytes=100_000)
+
+
+@pytest.fixture
+def make_client() -> Callable[..., Client]:
+    """Make a client of an engine; takes the limits of `create_app`."""
+    return Client
 
 
 @pytest.fixture

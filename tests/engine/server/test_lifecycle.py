@@ -30,7 +30,8 @@ class Connection:
             "root_path": "",
             "scheme": "http",
             "server": ("engine", 80),
-            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+            "headers": [(b"content-type", b"application/json")]
+            + [(name.encode(), value.encode()) for name, value in headers.items()],
         }
         app = engine if callable(engine) else create_app(engine)
         self.task = asyncio.create_task(app(scope, self._received.get, self.sent.put))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from typing import Any
 
 import pytest
@@ -113,6 +114,8 @@ def test_the_sentence_quotes_the_value(client):
             "tools[0].function.name",
             "a b",
         ),
+        ({"tools": [{"type": "function"}] * 513}, "tools", "513 entries, but at most 512 work"),
+        ({"messages": [{}] * 4097}, "messages", "4,097 entries, but at most 4,096 work"),
         ({"tool_choice": "required"}, "tool_choice", "tools is empty"),
         ({"tool_choice": "maybe"}, "tool_choice", "maybe"),
         ({"messages": []}, "messages", "empty"),
@@ -159,8 +162,13 @@ def test_a_field_out_of_its_limits_is_refused(client, engine, fields, param, wor
         ({"prompt": [1.5]}, "prompt", "prompt[0]"),
         ({"prompt": [5, 257]}, "prompt", "257"),
         ({"prompt": [-1]}, "prompt", "-1"),
-        ({"prompt": ["a"] * 257}, "prompt", "257"),
-        ({"prompt": ["a"] * 256, "n": 128}, "n", "32,768"),
+        ({"prompt": ["a"] * 129}, "prompt", "129"),
+        ({"prompt": ["a"] * 2, "n": 65}, "n", "130 choices, but at most 128"),
+        (
+            {"prompt": "a" * 2000, "n": 32, "echo": True, "logprobs": 20, "max_tokens": 1},
+            "logprobs",
+            "1,344,000 log-probabilities of prompts (64,000 tokens), but at most 1,048,576",
+        ),
         ({"best_of": 2}, "best_of", "must be 1"),
         ({"suffix": "end"}, "suffix", "middle"),
         ({"logprobs": 21}, "logprobs", "between 0 and 20"),
@@ -281,9 +289,33 @@ def test_what_a_web_page_can_post_unasked_is_refused(client):
     assert error_of(response, status=415)["code"] == "unsupported_media_type"
 
 
-def test_no_content_type_is_taken_for_json(client):
-    response = client.request("POST", "/v1/completions", content=b'{"prompt": "x"}')
+@pytest.mark.parametrize(
+    "path", ["/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"]
+)
+def test_no_content_type_is_refused_like_a_wrong_one(client, path):
+    response = client.request("POST", path, content=b'{"prompt": "x"}')
+    error = error_of(response, status=415)
+    assert error["message"] == "Content-Type is missing; it must be application/json"
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON"])
+def test_json_under_any_spelling_is_taken(client, kind):
+    headers = {"content-type": kind}
+    response = client.request(
+        "POST", "/v1/completions", content=b'{"prompt": "x"}', headers=headers
+    )
     assert response.status_code == 200
+
+
+@pytest.mark.parametrize("unit", [b"[]", b"{}", b"0", b'""', b"[[]]"])
+def test_more_values_than_can_be_read_at_once_are_refused(engine, make_client, unit):
+    body = b'{"prompt": [' + b",".join([unit] * (8_000_000 // (len(unit) + 1))) + b"]}"
+    client = make_client(engine)
+    headers = {"content-type": "application/json"}
+    begun = time.process_time()
+    error = error_of(client.request("POST", "/v1/completions", content=body, headers=headers))
+    assert time.process_time() - begun < 0.5
+    assert "commas and brackets, but at most 262,144 are read" in error["message"]
 
 
 def test_nulls_and_fields_of_others_change_nothing(client, engine):
