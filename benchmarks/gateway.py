@@ -30,6 +30,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.rig_carpool import StartFailed
 from benchmarks.rig_cores import Cores, on_core, two_cores
 from benchmarks.rig_engine import CHUNKS_PER_S, RigEngine
 from benchmarks.rig_figures import above
@@ -84,8 +85,11 @@ async def measure_all(
         for name, start in starts.items():
             console.print(f"{name}: starting ...")
             with tempfile.TemporaryDirectory(prefix="carpool-bench-") as home:
-                async with start(engine.port, cores.system, Path(home)) as system:
-                    found[name] = await measure(name, system, seconds, has_streams)
+                try:
+                    async with start(engine.port, cores.system, Path(home)) as system:
+                        found[name] = await measure(name, system, seconds, has_streams)
+                except StartFailed as error:
+                    console.print(f"{name} is left out: {error}", markup=False)
             engine.drop_connections()
             gc.collect()
     return found
