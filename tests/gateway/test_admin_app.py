@@ -341,6 +341,16 @@ def test_a_method_that_a_path_does_not_take_is_refused(admin):
     admin.refused("PUT", "/people", 405, json={"name": "Ana"})
 
 
+def test_a_fault_is_answered_without_its_details(admin, monkeypatch):
+    def fail(self):
+        raise ArithmeticError("of nobody's concern")
+
+    monkeypatch.setattr(Live, "people", fail)
+    error = admin.refused("GET", "/live", 500)
+    assert (error["type"], error["code"]) == ("server_error", "internal_error")
+    assert "nobody" not in error["message"]
+
+
 def test_while_the_database_is_away_it_says_so_and_not_where_it_was(admin, tmp_path):
     admin.ask("GET", "/people")
     (tmp_path / "carpool.db").rename(tmp_path / "elsewhere.db")

@@ -73,6 +73,8 @@ async def answer_error(request: Request, error: Exception) -> Response:
     """For Starlette: the answer to any error that a handler raised."""
     if isinstance(error, AdminError):
         return error.response()
-    return AdminError(
-        500, "internal_error", "the admin API failed on this request; its log says why"
-    ).response()
+    message = "the admin API failed on this request; its log says why"
+    answer = AdminError(500, "internal_error", message).response()
+    # Starlette answers this outside of all middleware.
+    answer.headers["cache-control"] = "no-store"
+    return answer

@@ -145,7 +145,9 @@ class KeyStore:
             if live and not with_keys:
                 ids = ", ".join(key.key_id for key in live)
                 raise InvalidField(
-                    "person", f"{person.name} has keys that work ({ids}); revoke them first"
+                    "person",
+                    f"{person.name} has keys that work ({ids}); revoke them first, or have that "
+                    "done (--revoke-keys, ?revoke_keys=true)",
                 )
             connection.execute(delete(keys).where(keys.c.person_id == person_id))
             connection.execute(delete(people).where(people.c.person_id == person_id))
