@@ -147,12 +147,11 @@ async def run_phases(model: str, max_num_seqs: int, seconds: float) -> dict[str,
 @asynccontextmanager
 async def _both_ways(model: str, max_num_seqs: int) -> AsyncIterator[tuple[Team, Team]]:
     """The same people behind the gateway, and, without names, at its engine's own socket."""
-    options = ["--max-num-seqs", str(max_num_seqs), "--kv-cache-memory", CACHE]
-    arguments = [text for option in options for text in ("--backend-arg", option)]
+    options = ["--", "--max-num-seqs", str(max_num_seqs), "--kv-cache-memory", CACHE]
     with tempfile.TemporaryDirectory(prefix="carpool-bench-") as home:
         database = Path(home) / "carpool.db"
         keys = make_keys(database, ["flood", "other flood", "light"], Limits())
-        async with carpool_gateway(model, "embedded", database, options=arguments) as gateway:
+        async with carpool_gateway(model, "embedded", database, options=options) as gateway:
             fair = Team(connect_to(gateway.port), model, keys, seed=0)
             socket = engine_socket(gateway.pid)
             yield fair, Team(connect_to(socket), model, [""] * len(keys), seed=1000)
