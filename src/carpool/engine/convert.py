@@ -27,7 +27,7 @@ from carpool.models.resolved import (
 from carpool.models.spec import spec_from_gguf
 from carpool.models.tokenizer_config import tokenizer_from_gguf
 
-CONVERTER_VERSION = 2
+CONVERTER_VERSION = 3
 """Raise it when carpool.json or the folder changes; old folders are then made anew."""
 
 
