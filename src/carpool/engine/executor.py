@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from carpool.engine.input_batch import InputBatch, make_input_batch
 from carpool.engine.options import Dtype, EngineOptions, KVCacheDtype
 from carpool.engine.paged_model import ModelFileError, read_paged_model, reason
+from carpool.engine.resident_memory import forget_pages
 from carpool.errors import CarpoolError
 from carpool.scheduling.outputs import ScheduledRequest
 
@@ -75,6 +76,7 @@ class Executor:
         self.vocab_size = int(self._compiled.output(0).get_partial_shape()[-1].get_length())
         self.num_blocks = 0
         self._request = self._compiled.create_infer_request()
+        forget_pages(path.with_suffix(".bin"))
 
     def allocate_kv_cache(self, num_blocks: int) -> None:
         """Make room for `num_blocks` blocks; the system hands the memory out as it is written.

@@ -1,5 +1,6 @@
 """From a resolved model and a person's options to an engine core that can run."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,11 @@ from carpool.engine.tokenizer import Tokenizer, TokenizerConfig
 from carpool.hardware.host_memory import available_bytes
 from carpool.models.resolved import ResolvedModel
 from carpool.scheduling.scheduler import Scheduler, SchedulerConfig
+
+log = logging.getLogger(__name__)
+
+_FEW_SEQUENCES = 4
+"""Of the full length: with less room than that, people soon wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +57,22 @@ def load_model(model: ResolvedModel, path: Path, options: EngineOptions) -> Load
         eos_token_ids=tokenizer.eos_token_ids,
         vocab_mask=vocabulary.allocate_bitmask,
     )
-    template = facts.chat_template
     return LoadedModel(
         core,
         executor,
         config,
         tokenizer,
         vocabulary,
-        ChatTemplate(template, facts.bos_token, facts.eos_token) if template else None,
+        _chat_template(facts, tokenizer),
+    )
+
+
+def _chat_template(facts: TokenizerConfig, tokenizer: Tokenizer) -> ChatTemplate | None:
+    if not facts.chat_template:
+        return None
+    special_tokens = [tokenizer.token_text(number) for number in facts.special_token_ids]
+    return ChatTemplate(
+        facts.chat_template, facts.bos_token, facts.eos_token, special_tokens=special_tokens
     )
 
 
@@ -82,6 +96,17 @@ def scheduler_config(
             f"tokens, but one sequence of --max-model-len {max_model_len:,} needs "
             f"{blocks_per_sequence * bytes_per_block / 2**20:,.0f} MiB; give a larger "
             "--kv-cache-memory or a smaller --max-model-len"
+        )
+    if is_default and num_blocks < _FEW_SEQUENCES * blocks_per_sequence:
+        log.warning(
+            "the KV cache has %s MiB, %.0f%% of the memory that is free: %s tokens, which is %.1f "
+            "sequences of %s; free some memory, or give a larger --kv-cache-memory or a smaller "
+            "--max-model-len",
+            f"{num_blocks * bytes_per_block / 2**20:,.0f}",
+            100 * KV_CACHE_SHARE,
+            f"{num_blocks * block_size:,}",
+            num_blocks / blocks_per_sequence,
+            f"{max_model_len:,}",
         )
     threshold = options.long_prefill_token_threshold
     return SchedulerConfig(
