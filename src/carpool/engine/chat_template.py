@@ -12,6 +12,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from carpool.engine.plain_text import PlainText
 from carpool.errors import CarpoolError
 
 MAX_PROMPT_CHARS = 4_000_000
@@ -49,11 +50,13 @@ class ChatTemplate:
         bos_token: str = "",
         eos_token: str = "",
         *,
+        special_tokens: Iterable[str] = (),
         now: Callable[[], datetime] = datetime.now,
         max_chars: int = MAX_PROMPT_CHARS,
     ) -> None:
         self.source = source
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        self._plain_text = PlainText(special_tokens)
         self._max_chars = max_chars
         environment = _environment(now, max_chars)
         try:
@@ -74,21 +77,24 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         **kwargs: Any,
     ) -> str:
-        """Prompt text. `kwargs` are further template variables (`enable_thinking`, ...).
+        """Prompt text, with a `plain_text.MARK` inside of each special token that is none of the
+        template's. `kwargs` are further template variables (`enable_thinking`, ...).
 
         Messages are OpenAI's: content in parts is joined to one text and the arguments of
         tool calls, which are JSON text, become objects, as templates expect.
 
         Raises ChatTemplateError whatever goes wrong in the template or its input.
         """
-        context = {
-            **self._tokens,
-            **kwargs,
-            "messages": [_template_message(m, f"messages[{i}]") for i, m in enumerate(messages)],
-            "tools": list(tools) if tools else None,
-            "add_generation_prompt": add_generation_prompt,
-        }
+        mark = self._plain_text.mark
+        shaped = [_template_message(m, f"messages[{i}]") for i, m in enumerate(messages)]
         try:
+            context = {
+                **self._tokens,
+                **mark(kwargs),
+                "messages": mark(shaped),
+                "tools": mark(list(tools)) if tools else None,
+                "add_generation_prompt": add_generation_prompt,
+            }
             return self._bounded(self._template.generate(context))
         except ChatTemplateError:
             raise

@@ -11,13 +11,13 @@ import numpy as np
 from llguidance import LLMatcher
 from numpy.typing import NDArray
 
+from carpool.engine.encode_inside import EncodeInside
 from carpool.engine.grammar_compiler import GrammarCompiler, TokenTable
 from carpool.engine.grammar_error import GrammarError, sentence
 
 MAX_CPU_S = 0.25
 MAX_CPU_PER_TOKEN_S = 0.005
 """On average: everybody else's next token waits that long."""
-_SENTINEL = "\x02"
 
 
 class GuidedTokenizer(Protocol):
@@ -106,9 +106,7 @@ class GuidanceVocabulary:
             tokenizer.bos_token_id,
         )
         self.vocab_size = len(self.table.token_bytes)
-        self._encode = tokenizer.encode
-        self._sentinel_ids = tokenizer.encode(_SENTINEL)
-        self._compiler = GrammarCompiler(self.table, self._encode_inside)
+        self._compiler = GrammarCompiler(self.table, EncodeInside(tokenizer.encode))
 
     def allocate_bitmask(self, num_rows: int) -> NDArray[np.int32]:
         """A bitmask int32[num_rows, words] that allows everything."""
@@ -125,14 +123,6 @@ class GuidanceVocabulary:
     def matcher(self, grammar: str) -> GrammarMatcher:
         """A matcher at the start of `grammar`. Raises like `compile`."""
         return GrammarMatcher(self.compile(grammar))
-
-    def _encode_inside(self, text: str) -> list[int]:
-        """Token ids of text in the middle of a text, so without SentencePiece's first space."""
-        token_ids = self._encode(_SENTINEL + text)
-        num_sentinels = len(self._sentinel_ids)
-        if token_ids[:num_sentinels] == self._sentinel_ids:
-            return token_ids[num_sentinels:]
-        return self._encode(text)
 
 
 def apply_bitmask(

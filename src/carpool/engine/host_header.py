@@ -50,8 +50,8 @@ def _not_allowed(host: str) -> ApiError:
 
 
 def _is_loopback(scope: Mapping[str, Any]) -> bool:
-    server = scope.get("server")
-    return bool(server) and _is_address(server[0]) and ipaddress.ip_address(server[0]).is_loopback
+    address, *_ = scope.get("server") or ("",)
+    return _is_address(address) and ipaddress.ip_address(address).is_loopback
 
 
 def _without_port(host: str) -> str:

@@ -1,7 +1,9 @@
 """Prompt text to token ids, without tokenising what can never fit."""
 
 from carpool.engine.client import EngineClient
+from carpool.engine.encode_inside import EncodeInside
 from carpool.engine.errors import invalid
+from carpool.engine.plain_text import MARK, pieces
 
 # Below this many bytes per token of the context, tokenising is quicker than thinking.
 _BYTES_PER_TOKEN = 16
@@ -11,7 +13,8 @@ def encode_prompt(
     engine: EngineClient, text: str, field: str, add_special_tokens: bool = False
 ) -> list[int]:
     """Token ids of `text`. Everybody's prompts take turns at the tokeniser, so one of
-    megabytes is refused by its length alone: no token is longer than the longest.
+    megabytes is refused by its length alone: no token is longer than the longest. A rendered
+    chat is tokenised in the pieces that `plain_text` makes of it.
 
     Raises ApiError (400).
     """
@@ -26,4 +29,11 @@ def encode_prompt(
                 field,
                 "context_length_exceeded",
             )
-    return engine.tokenizer.encode(text, add_special_tokens)
+    if MARK not in text:
+        return engine.tokenizer.encode(text, add_special_tokens)
+    first, *rest = pieces(text)
+    token_ids = engine.tokenizer.encode(first, add_special_tokens)
+    encode_inside = EncodeInside(engine.tokenizer.encode)
+    for piece in rest:
+        token_ids += encode_inside(piece)
+    return token_ids
