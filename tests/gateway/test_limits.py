@@ -296,8 +296,8 @@ ANY_LIMITS = st.builds(
 
 
 class AnyInterleaving(RuleBasedStateMachine):
-    """Two keys of each of two people ask two models; requests end when they like. No subject
-    ever has more reserved or used than a limit of its allows, and refusals change nothing."""
+    """Two keys of each of two people ask two models, requests end when they like, and limits
+    change meanwhile. Nobody gets more than a limit allows, and refusals change nothing."""
 
     held = Bundle("held")
 
@@ -311,7 +311,8 @@ class AnyInterleaving(RuleBasedStateMachine):
         }
         self.now, self.utc = START, NOON
         self.tokens = dict.fromkeys(names, 0)  # used or reserved, of the day
-        self.taken = {name: [] for name in names}  # (when, requests, tokens) as they count now
+        self.taken = {name: [] for name in names}  # (when, requests, tokens); back: negative
+        self.changed = set()
 
     @rule(
         target=held,
@@ -338,40 +339,50 @@ class AnyInterleaving(RuleBasedStateMachine):
         assert all(state(self.meters[name], self.now) == before[name] for name in others)
         for name in names:
             self.tokens[name] += num_tokens
-            entry = [self.now, 1, num_tokens]
-            self.taken[name].append(entry)
-        return names, num_tokens, reservation, [self.taken[name][-1] for name in names]
+            self.taken[name].append((self.now, 1, num_tokens))
+            self.check_budgets(name)
+        return names, num_tokens, reservation
 
     @rule(request=consumes(held), share=st.floats(0, 1), is_served=st.booleans())
     def end(self, request, share, is_served):
         if request is None:
             return
-        names, num_tokens, reservation, entries = request
+        names, num_tokens, reservation = request
         num_used = round(share * num_tokens) if is_served else 0
         for _ in range(2):
             reservation.settle(num_used) if is_served else reservation.cancel()
-        for name, entry in zip(names, entries, strict=True):
+        for name in names:
             self.tokens[name] -= num_tokens - num_used
-            entry[1], entry[2] = int(is_served), num_used
+            self.taken[name].append((self.now, 0 if is_served else -1, num_used - num_tokens))
 
     @rule(seconds=st.floats(0.01, 50))
     def wait(self, seconds):
         self.now += seconds
+
+    @rule(data=st.data(), limits=ANY_LIMITS)
+    def change(self, data, limits):
+        name = data.draw(st.sampled_from(sorted(self.meters)))
+        self.meters[name].change(limits, self.now)
+        self.changed.add(name)
 
     @invariant()
     def nobody_passes_a_limit(self):
         if not hasattr(self, "meters"):
             return
         for name, meter in self.meters.items():
-            limits = meter.limits
             assert [budget.used for budget in meter._budgets] == [self.tokens[name]] * 2
-            for budget in (limits.daily_tokens, limits.monthly_tokens):
-                assert budget is None or self.tokens[name] <= budget
-            for column, rate in ((1, limits.rpm), (2, limits.tpm)):
-                self.check_rate(self.taken[name], column, rate)
+            if name not in self.changed:
+                self.check_budgets(name)
+                self.check_rate(self.taken[name], 1, meter.limits.rpm)
+                self.check_rate(self.taken[name], 2, meter.limits.tpm)
+
+    def check_budgets(self, name):
+        limits = self.meters[name].limits
+        for budget in (limits.daily_tokens, limits.monthly_tokens):
+            assert budget is None or self.tokens[name] <= budget
 
     def check_rate(self, taken, column, rate):
-        """In any t seconds: at most rate * (1 + t / 60)."""
+        """In any t seconds: at most rate * (1 + t / 60), less what is given back in them."""
         if rate is None:
             return
         for first, entry in enumerate(taken):
