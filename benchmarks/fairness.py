@@ -33,7 +33,7 @@ from rich.table import Table
 from benchmarks.rig_carpool import carpool_gateway, make_keys
 from benchmarks.rig_connection import Connect, connect_to
 from benchmarks.rig_figures import Spread, spread
-from benchmarks.rig_people import Person, Prompts, Served, gap_percent, served
+from benchmarks.rig_people import Person, Prompts, Refused, Served, gap_percent, served
 from carpool.serving.http_server import run
 from carpool.store.limits import Limits
 
@@ -46,6 +46,8 @@ INTERVAL_S = 0.5
 MAX_WARM_UP_S = 120.0
 GRACE_S = 120.0
 """For light requests that were due in a phase and are not answered at its end."""
+MAX_WAIT_S = 600
+"""In the queue: on a busy machine, too, nobody is to be refused."""
 console = Console(stderr=True, highlight=False)
 
 
@@ -147,7 +149,8 @@ async def run_phases(model: str, max_num_seqs: int, seconds: float) -> dict[str,
 @asynccontextmanager
 async def _both_ways(model: str, max_num_seqs: int) -> AsyncIterator[tuple[Team, Team]]:
     """The same people behind the gateway, and, without names, at its engine's own socket."""
-    options = ["--", "--max-num-seqs", str(max_num_seqs), "--kv-cache-memory", CACHE]
+    engine = ["--max-num-seqs", str(max_num_seqs), "--kv-cache-memory", CACHE]
+    options = ["--max-wait", str(MAX_WAIT_S), "--", *engine]
     with tempfile.TemporaryDirectory(prefix="carpool-bench-") as home:
         database = Path(home) / "carpool.db"
         keys = make_keys(database, ["flood", "other flood", "light"], Limits())
@@ -178,8 +181,16 @@ def main(arguments: Sequence[str]) -> None:
         "--seconds", type=float, default=35.0, help="Of a phase; two floods get twice that."
     )
     options = parser.parse_args(arguments)
-    found = run(run_phases(options.model, options.max_num_seqs, options.seconds))
+    try:
+        found = run(run_phases(options.model, options.max_num_seqs, options.seconds))
+    except* Refused as refusals:
+        console.print(f"somebody got no answer: {_first(refusals)}", markup=False)
+        sys.exit(1)
     _report(found, options.max_num_seqs, options.seconds)
+
+
+def _first(error: BaseException) -> BaseException:
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 def _report(found: dict[str, Phase], max_num_seqs: int, seconds: float) -> None:
