@@ -17,7 +17,7 @@ from carpool.engine.client import QueueFull
 from carpool.engine.grammar_trials import GrammarTrials
 from carpool.engine.guidance import GrammarMatcher, GuidanceVocabulary
 
-MAX_BYTES_KEPT = 256 * 2**20
+MAX_BYTES_KEPT = 64 * 2**20
 """What grammars may take to be there for the next request that has them."""
 MAX_BYTES_IN_USE = 1024 * 2**20
 """What the grammars of all requests may take, each counted for each request that has it."""

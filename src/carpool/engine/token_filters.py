@@ -29,16 +29,18 @@ def sample_unfiltered(logits: Rows, states: Sequence[SamplingState]) -> NDArray[
 
     Inverse transform: tiles of 256 tokens are summed, the tile is found, then the token.
     """
+    weights = _weights(logits, states)
+    num_tokens = weights.shape[1]
+    tiles = np.add.reduceat(weights, np.arange(0, num_tokens, _TILE), axis=1).cumsum(
+        axis=1, dtype=np.float64
+    )
     token_ids = np.zeros(len(states), np.int64)
-    begins = np.arange(0, logits.shape[1], _TILE)
     for row, state in enumerate(states):
-        weights = _weights(logits[row], state)
-        tiles = np.add.reduceat(weights, begins).cumsum(dtype=np.float64)
-        target = state.uniform() * tiles[-1]
-        tile = min(int(np.searchsorted(tiles, target, side="right")), len(tiles) - 1)
+        target = state.uniform() * tiles[row, -1]
+        tile = min(int(np.searchsorted(tiles[row], target, side="right")), tiles.shape[1] - 1)
         begin = tile * _TILE
-        inside = weights[begin : begin + _TILE].cumsum(dtype=np.float64)
-        target -= tiles[tile - 1] if tile else 0.0
+        inside = weights[row, begin : begin + _TILE].cumsum(dtype=np.float64)
+        target -= tiles[row, tile - 1] if tile else 0.0
         place = _last_with_weight(inside, int(np.searchsorted(inside, target, side="right")))
         token_ids[row] = begin + place
     return token_ids
@@ -47,13 +49,14 @@ def sample_unfiltered(logits: Rows, states: Sequence[SamplingState]) -> NDArray[
 def sample_filtered(logits: Rows, states: Sequence[SamplingState]) -> NDArray[np.int64]:
     """Draw among the tokens that min_p, then top_k, then top_p leave of
     softmax(logits / temperature): i64[R] of float32[R, V], which is modified."""
+    weights = _weights(logits, states)
+    totals = weights.sum(axis=1)
     token_ids = np.zeros(len(states), np.int64)
     for row, state in enumerate(states):
-        weights = _weights(logits[row], state)
-        total = float(weights.sum())
+        total = float(totals[row])
         if math.isfinite(total):
-            candidates = _candidates(weights, total, state)
-            token_ids[row] = _draw(candidates, weights[candidates], total, state)
+            candidates = _candidates(weights[row], total, state)
+            token_ids[row] = _draw(candidates, weights[row, candidates], total, state)
     return token_ids
 
 
@@ -69,16 +72,14 @@ def _candidates(weights: Rows, total: float, state: SamplingState) -> NDArray[np
     return np.arange(len(weights))
 
 
-def _weights(row: Rows, state: SamplingState) -> Rows:
+def _weights(logits: Rows, states: Sequence[SamplingState]) -> Rows:
     """Probabilities over that of the row's best token, in the place of the logits. A row of
-    no finite maximum becomes NaN, and its first token is chosen.
-
-    A row at a time: it stays in the processor's cache from one operation to the next.
-    """
-    row -= row.max()
+    no finite maximum becomes NaN, and its first token is chosen."""
+    logits -= logits.max(axis=1, keepdims=True)
+    temperatures = np.array([state.params.temperature for state in states], np.float32)
     # A temperature that float32 cannot divide by leaves the best token alone.
-    row *= np.float32(1.0 / max(state.params.temperature, 1e-6))
-    return np.exp(row, out=row)
+    logits *= (1.0 / np.maximum(temperatures, 1e-6))[:, None].astype(np.float32)
+    return np.exp(logits, out=logits)
 
 
 def _holds_all_kept(values: Rows, total: float, cutoff: float, state: SamplingState) -> bool:
