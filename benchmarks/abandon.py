@@ -28,11 +28,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.rig_carpool import carpool_gateway, make_keys
+from benchmarks.rig_carpool import carpool_gateway, make_keys, run_rig
 from benchmarks.rig_connection import Connect, connect_to, post
 from benchmarks.rig_engine import RigEngine
 from benchmarks.rig_probe import Held, read_probe
-from carpool.serving.http_server import run
 from carpool.store.limits import Limits
 
 NUM_PEOPLE = 1000
@@ -220,7 +219,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--requests", type=int, default=20_000)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="carpool-bench-") as home:
-        result = run(measure(options.requests, Path(home)))
+        result = run_rig(measure(options.requests, Path(home)))
     result["holds"] = holds(result)
     _report(result)
     return 0 if result["holds"] else 1

@@ -30,11 +30,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.rig_carpool import carpool_gateway, make_keys
+from benchmarks.rig_carpool import carpool_gateway, make_keys, run_rig
 from benchmarks.rig_connection import Connect, connect_to
 from benchmarks.rig_figures import Spread, spread
 from benchmarks.rig_people import Person, Prompts, Refused, Served, gap_percent, served
-from carpool.serving.http_server import run
 from carpool.store.limits import Limits
 
 NUM_IN_FLIGHT = 48
@@ -182,7 +181,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     options = parser.parse_args(arguments)
     try:
-        found = run(run_phases(options.model, options.max_num_seqs, options.seconds))
+        found = run_rig(run_phases(options.model, options.max_num_seqs, options.seconds))
     except* Refused as refusals:
         console.print(f"somebody got no answer: {_first(refusals)}", markup=False)
         sys.exit(1)

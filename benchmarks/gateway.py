@@ -30,7 +30,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.rig_carpool import StartFailed
+from benchmarks.rig_carpool import StartFailed, run_rig
 from benchmarks.rig_cores import Cores, on_core, two_cores
 from benchmarks.rig_engine import CHUNKS_PER_S, RigEngine
 from benchmarks.rig_figures import above
@@ -44,7 +44,6 @@ from benchmarks.rig_load import (
     run_streams,
 )
 from benchmarks.rig_systems import System, carpool, litellm, litellm_program, nginx, nginx_program
-from carpool.serving.http_server import run
 
 FLOOR = "floor"
 NAMES = ("carpool", "nginx", "litellm")
@@ -110,7 +109,7 @@ def main(arguments: Sequence[str]) -> None:
         console.print("there are no two cores to bind to: the rig shares those of what it measures")
     starts = _starts(options.only, options.profile)
     with on_core(cores.rig):
-        found = run(measure_all(starts, cores, options.seconds, not options.no_streams))
+        found = run_rig(measure_all(starts, cores, options.seconds, not options.no_streams))
     _report(found)
 
 

@@ -2,23 +2,42 @@
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from benchmarks.rig_cores import on_core
+from carpool.serving.http_server import run
 from carpool.store.database import open_database
 from carpool.store.key_store import KeyStore
 from carpool.store.limits import Limits
 
 STOP_S = 40.0
+T = TypeVar("T")
 
 
 class StartFailed(Exception):
     """A process of the rig did not become ready; says where its log is."""
+
+
+def run_rig(work: Coroutine[Any, Any, T]) -> T:
+    """On uvloop; SIGTERM, like Ctrl-C, stops what the rig has started before it exits."""
+
+    async def cancellable() -> T:
+        task = asyncio.current_task()
+        if task is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await work
+
+    try:
+        return run(cancellable())
+    except asyncio.CancelledError:
+        sys.exit(128 + signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
