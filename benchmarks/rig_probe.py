@@ -31,15 +31,20 @@ class Held:
 
 
 def count() -> Held:
-    """Of this process, after a garbage collection; exact if nothing changes meanwhile."""
+    """Of this process, after a garbage collection; exact if nothing changes meanwhile.
+    Raises LookupError in a process that is no gateway."""
     from carpool.gateway.admission import Admission
     from carpool.gateway.exchange import Exchange
     from carpool.gateway.limits import TokenReservation
     from carpool.gateway.routing import Replica
 
+    gc.unfreeze()  # what a server has put out of the collector's sight is not listed
     gc.collect()
     alive = gc.get_objects()
     admissions = [each for each in alive if isinstance(each, Admission)]
+    replicas = [each for each in alive if isinstance(each, Replica)]
+    if not admissions or not replicas:
+        raise LookupError("the probe finds no queue or no replica in this process")
     return Held(
         descriptors=len(os.listdir("/proc/self/fd")),
         tasks=sum(isinstance(each, asyncio.Task) and not each.done() for each in alive),
@@ -48,7 +53,7 @@ def count() -> Held:
         tickets_waiting=sum(admission.num_waiting for admission in admissions),
         seats=sum(admission.num_in_flight for admission in admissions),
         seat_tokens=sum(admission.in_flight_tokens for admission in admissions),
-        replica_loads=sum(each.num_in_flight for each in alive if isinstance(each, Replica)),
+        replica_loads=sum(replica.num_in_flight for replica in replicas),
     )
 
 
