@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.rig_carpool import StartFailed, run_rig
-from benchmarks.rig_cores import Cores, on_core, two_cores
+from benchmarks.rig_cores import Cores, kept_awake, on_core, two_cores
 from benchmarks.rig_engine import CHUNKS_PER_S, RigEngine
 from benchmarks.rig_figures import above
 from benchmarks.rig_load import (
@@ -73,6 +73,13 @@ async def measure(name: str, system: System, seconds: float, has_streams: bool) 
 
 
 async def measure_all(
+    starts: dict[str, Start], cores: Cores, seconds: float, has_streams: bool
+) -> dict[str, Measured]:
+    with kept_awake(cores.rig):
+        return await _measured(starts, cores, seconds, has_streams)
+
+
+async def _measured(
     starts: dict[str, Start], cores: Cores, seconds: float, has_streams: bool
 ) -> dict[str, Measured]:
     found = {}

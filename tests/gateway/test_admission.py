@@ -541,6 +541,63 @@ def test_a_refusal_says_when_ones_own_next_turn_is(ticket):
 PEOPLE = ("ann", "bob", "cem", "dan")
 
 
+arrivals_and_ends = st.lists(
+    st.one_of(
+        st.tuples(
+            st.sampled_from("abc"),
+            st.sampled_from(list(Lane)),
+            st.integers(1, 40),
+            st.integers(1, 40),
+            st.integers(1, 3),
+            st.sampled_from([None, 1, 2]),
+        ),
+        st.integers(0, 9),
+    ),
+    max_size=60,
+)
+
+
+@given(
+    events=arrivals_and_ends,
+    seats=st.integers(1, 5),
+    kv_tokens=st.integers(80, 300),
+    newcomer_seats=st.integers(0, 2),
+)
+def test_going_at_once_is_entering_and_being_granted_when_nobody_waits(
+    events, seats, kv_tokens, newcomer_seats
+):
+    quick = make_admission(seats, kv_tokens, newcomer_seats=newcomer_seats)
+    slow = make_admission(seats, kv_tokens, newcomer_seats=newcomer_seats)
+    running = []
+    for now, event in enumerate(events):
+        if isinstance(event, int):
+            if running:
+                pair = running.pop(event % len(running))
+                for admission, ticket in zip((quick, slow), pair, strict=True):
+                    admission.leave(ticket, now, 5, 5)
+        else:
+            person, lane, prompt, output, num_seqs, cap = event
+            pair = tuple(
+                Tickets()(person, prompt, output, lane=lane, num_seqs=num_seqs, max_in_flight=cap)
+                for _ in range(2)
+            )
+            for ticket in pair:
+                ticket.request_id = f"{person}-{now}"
+            if not quick.enter_at_once(pair[0], now):
+                quick.enter(pair[0], now)
+            slow.enter(pair[1], now)
+            running.append(pair)
+        quick.grant(now)
+        slow.grant(now)
+        for admission in (quick, slow):
+            assert admission.in_flight_tokens == sum(t.num_tokens for t in admission.in_flight)
+        assert {t.request_id for t in quick.in_flight} == {t.request_id for t in slow.in_flight}
+        assert [t.request_id for t in quick.waiting] == [t.request_id for t in slow.waiting]
+        for lane in Lane:
+            counters = [admission._lanes[lane]._counters for admission in (quick, slow)]
+            assert counters[0] == counters[1]
+
+
 class AnyTraffic(RuleBasedStateMachine):
     """People come and go, requests end, the backend shrinks, grows and pauses."""
 

@@ -72,7 +72,7 @@ async def settle():
 def is_empty(gate):
     admission = gate.admission
     counts = (admission.num_waiting, admission.num_in_flight, admission.in_flight_tokens)
-    return counts == (0, 0, 0) and not gate._waits and gate._timer is None
+    return counts == (0, 0, 0) and not gate._waits
 
 
 def test_seats_go_from_one_to_the_next(run):

@@ -180,15 +180,15 @@ def test_a_journal_that_was_only_begun_is_not_taken_for_one_that_was_left(run, f
     """Between its creation and its lock nobody can see it."""
     journal = Journal(folder)
     run(Ledger(folder, database.insert).flush())
-    journal.append(row("a"))
+    journal.append([row("a")])
     assert ids_on_disk(folder) == {"a"}
     journal.close()
 
 
 def test_what_a_killed_process_left_is_inserted_but_for_a_cut_line(run, folder, database, caplog):
     journal = Journal(folder)
-    journal.append(row("a"))
-    journal.append(row("b"))
+    journal.append([row("a")])
+    journal.append([row("b")])
     journal.close()
     journal.path.write_bytes(journal.path.read_bytes() + b'{"request_id": "in fli')
     run(Ledger(folder, database.insert).flush())
@@ -200,7 +200,7 @@ def test_a_journal_that_the_database_will_never_take_keeps_nobody_out(
     run, folder, database, caplog
 ):
     journal = Journal(folder)
-    journal.append(row("bad"))
+    journal.append([row("bad")])
     journal.close()
     ledger = Ledger(folder, database.insert)
     database.error = StoreError("no such column")

@@ -71,6 +71,21 @@ class Admission:
 
     # ------------------------------------------------------------------ events
 
+    def enter_at_once(self, ticket: Ticket, now: float) -> bool:
+        """Whether a ticket goes to the backend without any wait, and so is in flight from here
+        on: what `enter` and `grant` come to when nobody waits, for much less. If not, nothing
+        has changed. Raises Refusal when it is too large for the backend."""
+        self._check_size(ticket)
+        if self.is_paused or len(self.waiting) or not self._may_go_alone(ticket):
+            return False
+        lane = self._lanes[ticket.lane]
+        lane.set_weight(ticket.person_id, ticket.weight)
+        lane.pass_by(ticket.person_id)
+        ticket.entered_at = now
+        self._charge(ticket, ticket.num_prompt_tokens, ticket.num_output_tokens)
+        self._start(ticket, now)
+        return True
+
     def enter(self, ticket: Ticket, now: float) -> None:
         """Queue a ticket and say where it stands (`position` 0: it is next).
 
@@ -90,6 +105,9 @@ class Admission:
         """Tickets that go to the backend now, in order; they are in flight from here on."""
         granted: list[Ticket] = []
         while not self.is_paused and (ticket := self._next()) is not None:
+            # Charged before it leaves the queue, so that its counter is there when a rank is taken.
+            self._charge(ticket, ticket.num_prompt_tokens, ticket.num_output_tokens)
+            self._stop_waiting(ticket)
             self._start(ticket, now)
             granted.append(ticket)
         return granted
@@ -214,6 +232,19 @@ class Admission:
         """The kept seats' part of the memory."""
         return self._kept_seats * (self.capacity.kv_tokens // self.capacity.max_num_seqs)
 
+    def _may_go_alone(self, ticket: Ticket) -> bool:
+        """What `_next` asks, of the only one who is there."""
+        free_seats = self.capacity.max_num_seqs - self.in_flight_seqs
+        if free_seats <= 0 or self._is_person_held(ticket) or self.counts.holds_key(ticket):
+            return False
+        if self._is_newcomer(ticket, ticket.lane, 0.0):
+            return self._fits(ticket)
+        if free_seats <= self._kept_seats:
+            return False
+        if self._needs_all(ticket):
+            return self._fits(ticket)
+        return self._fits_beside_what_is_kept(ticket)
+
     def _is_person_held(self, ticket: Ticket) -> bool:
         cap = ticket.model_max_in_flight
         if cap is not None and self._in_flight_by_person[ticket.person_id] >= cap:
@@ -251,9 +282,6 @@ class Admission:
         )
 
     def _start(self, ticket: Ticket, now: float) -> None:
-        # Charged before it leaves the queue, so that its counter is there when a rank is taken.
-        self._charge(ticket, ticket.num_prompt_tokens, ticket.num_output_tokens)
-        self._stop_waiting(ticket)
         ticket.granted_at = now
         self._in_flight.add(ticket)
         self.in_flight_tokens += ticket.num_tokens

@@ -11,6 +11,8 @@ from typing import Any, Self
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+OnDisconnect = Callable[[Callable[[], None]], None]
+"""Takes what to call when the client closes the connection before the answer is complete."""
 
 
 class ClientGone(Exception):
@@ -18,10 +20,12 @@ class ClientGone(Exception):
 
 
 class Client:
-    """Made once the request's body has been read; watches the client while its `with` lasts."""
+    """Made once the request's body has been read; watches the client while its `with` lasts:
+    by `on_disconnect` where the server has one, else by asking `receive`."""
 
     __slots__ = (
         "_end",
+        "_on_disconnect",
         "_receive",
         "_send",
         "_watcher",
@@ -31,18 +35,24 @@ class Client:
         "is_started",
     )
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, receive: Receive, send: Send, on_disconnect: OnDisconnect | None = None
+    ) -> None:
         self.is_started = False  # status and headers are sent
         self.is_finished = False
         self.is_gone = False
         self._end: Exception | None = None
+        self._on_disconnect = on_disconnect
         self._receive = receive
         self._send = send
         self._watcher: asyncio.Task[None] | None = None
         self.interruption: Interruption | None = None
 
     def __enter__(self) -> Self:
-        self._watcher = asyncio.get_running_loop().create_task(self._watch())
+        if self._on_disconnect is not None:
+            self._on_disconnect(self._disconnected)
+        else:
+            self._watcher = asyncio.get_running_loop().create_task(self._watch())
         return self
 
     def __exit__(
@@ -98,6 +108,9 @@ class Client:
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._disconnected()
+
+    def _disconnected(self) -> None:
         if self.is_finished:
             return
         self.is_gone = True

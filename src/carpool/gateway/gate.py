@@ -1,8 +1,9 @@
 """The admission queue as coroutines meet it: wait for a seat, hold it, give it back."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
 
 from carpool.gateway.admission import Admission
 from carpool.gateway.outcome import Outcome
@@ -11,22 +12,43 @@ from carpool.gateway.ticket import Ticket
 
 
 class Seat:
-    """A ticket that may go, or the wait for it. Leaves the queue, or gives its seat back, when
-    the `with` that made it ends; `used` says first what the request really took."""
+    """A ticket that may go, or the wait for it. Leaves the queue, or gives its seat back, at the
+    end of its `with`; `used` says first what the request really took."""
 
-    def __init__(self, ticket: Ticket, granted: "asyncio.Future[None]") -> None:
+    __slots__ = ("_granted", "_leave", "num_output_tokens", "num_prompt_tokens", "ticket")
+
+    def __init__(
+        self,
+        ticket: Ticket,
+        granted: "asyncio.Future[None] | None",
+        leave: "Callable[[Seat], None]",
+    ) -> None:
+        """`granted` None: it may go already."""
         self.ticket = ticket
         self.num_prompt_tokens = 0
         self.num_output_tokens = 0
         self._granted = granted
+        self._leave = leave
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._leave(self)
 
     @property
     def is_granted(self) -> bool:
-        return self._granted.done()
+        return self._granted is None or self._granted.done()
 
     async def wait(self) -> None:
         """Until the ticket may go. Raises Refusal if it may not any more."""
-        await asyncio.shield(self._granted)
+        if self._granted is not None:
+            await asyncio.shield(self._granted)
 
     def used(self, num_prompt_tokens: int, num_output_tokens: int) -> None:
         self.num_prompt_tokens = num_prompt_tokens
@@ -44,28 +66,30 @@ class Gate:
         self._closed: Refusal | None = None
         admission.counts.watch(self.pump)
 
-    @contextmanager
-    def enter(self, ticket: Ticket) -> Iterator[Seat]:
-        """Take a place in the queue. Raises Refusal when there is none."""
+    def enter(self, ticket: Ticket) -> Seat:
+        """Take a place in the queue. Raises Refusal when there is none. The seat's `with` must
+        follow: its end leaves the queue, or gives the seat back."""
         if self._closed is not None:
             raise self._closed.with_traceback(None)  # or it would grow with every request
         now = self._clock()
+        if self.admission.enter_at_once(ticket, now):
+            return Seat(ticket, None, self._leave)
         self.admission.enter(ticket, now)
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waits[ticket.request_id] = granted
-        seat = Seat(ticket, granted)
-        try:
+        self.pump()
+        return Seat(ticket, granted, self._leave)
+
+    def _leave(self, seat: Seat) -> None:
+        granted = self._waits.pop(seat.ticket.request_id, None)
+        if granted is not None and granted.done() and not granted.cancelled():
+            granted.exception()  # a refusal that nobody waits for any more
+        self.admission.leave(
+            seat.ticket, self._clock(), seat.num_prompt_tokens, seat.num_output_tokens
+        )
+        if self.admission.num_waiting:
             self.pump()
-            yield seat
-        finally:
-            self._waits.pop(ticket.request_id, None)
-            if granted.done() and not granted.cancelled():
-                granted.exception()  # a refusal that nobody waits for any more
-            self.admission.leave(
-                ticket, self._clock(), seat.num_prompt_tokens, seat.num_output_tokens
-            )
-            self.pump()
-            self.admission.counts.look_again()
+        self.admission.counts.look_again()
 
     def pump(self) -> None:
         """Let everybody go who may. Call it when seats, memory or the backend came back."""
@@ -73,8 +97,9 @@ class Gate:
         for ticket in self.admission.grant(now):
             if (granted := self._waits.get(ticket.request_id)) is not None and not granted.done():
                 granted.set_result(None)
-        self._refuse(self.admission.expire(now), self._waited_too_long)
-        self._set_timer(now)
+        if self.admission.num_waiting:
+            self._refuse(self.admission.expire(now), self._waited_too_long)
+            self._set_timer(now)
 
     def refuse_waiting(self, is_meant: Callable[[Ticket], bool], refusal: Refusal) -> None:
         """Send away those who wait and are meant, with `refusal`."""
@@ -112,11 +137,13 @@ class Gate:
         )
 
     def _set_timer(self, now: float) -> None:
-        """Wake when the first of the waiting has waited too long."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """Wake when the first of the waiting has waited too long. A timer that was set for one
+        who has gone fires early, which does no harm."""
         first = next(iter(self.admission.waiting), None)
-        if first is not None:
+        if self._timer is None and first is not None:
             delay = max(0.0, first.entered_at + self.admission.limits.max_wait_s - now)
-            self._timer = asyncio.get_running_loop().call_later(delay + 0.001, self.pump)
+            self._timer = asyncio.get_running_loop().call_later(delay + 0.001, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.pump()

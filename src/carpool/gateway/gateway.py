@@ -70,7 +70,9 @@ class Gateway:
         counts = InFlightCounts()
         self._services = [ModelService(config, options.run_folder, counts) for config in models]
         self.models = [service.model for service in self._services]
-        self._ledger = Ledger(options.journal_folder, self._usage.insert)
+        self._ledger = Ledger(
+            options.journal_folder, self._usage.insert, asyncio.get_running_loop().call_soon
+        )
         keys_age_s = (lambda: self._key_watch.age_s) if options.needs_keys else None
         self._metrics = GatewayMetrics(self.models, self._ledger, keys_age_s)
         access_log = AccessLog() if options.has_access_log else None

@@ -164,9 +164,16 @@ def _read(text: str) -> tuple[dict[str, Any], dict[str, Member]]:
         if not text.startswith('"', at):
             raise json.JSONDecodeError("expecting a field's name in double quotes", text, at)
         name, key_end = _decode(text, at)
-        value_start = _end(_colon, text, key_end, "':'")
+        colon = _colon(text, key_end)
+        if colon is None:
+            raise json.JSONDecodeError("expecting ':'", text, key_end)
+        value_start = colon.end()
         value, value_end = _decode(text, value_start)
-        end = _end(_space, text, value_end, "")
+        end = (
+            value_end
+            if text.startswith((",", "}"), value_end)
+            else _end(_space, text, value_end, "")
+        )
         if name in fields:
             raise json.JSONDecodeError(f"the field {name!r} is given twice", text, at)
         fields[name] = value

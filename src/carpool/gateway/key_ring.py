@@ -1,5 +1,6 @@
 """The keys, in memory: who sends a request, without asking the database."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -32,6 +33,8 @@ class KeyRing:
     ) -> None:
         self._keys: Mapping[str, Key] = {}
         self._people: Mapping[str, Person] = {}
+        self._known: dict[bytes, Caller] = {}
+        """Who sent what, by its SHA-256, of keys that were found to be right."""
         self._on_revoked = on_revoked
         self._on_changed = on_changed
         self.version = -1
@@ -41,6 +44,7 @@ class KeyRing:
         old = self._keys
         self._keys = {key.key_id: key for key in snapshot.keys}
         self._people = snapshot.people
+        self._known = {}
         self.version = snapshot.version
         for key_id, key in old.items():
             new = self._keys.get(key_id)
@@ -63,7 +67,18 @@ class KeyRing:
         Raises Refusal with one message for every key that does not do, whatever the reason: an
         answer must not say whether a key exists. One that is right and has expired may know.
         """
-        parsed = parse_key_text(_key_text(headers))
+        credentials = _credentials(headers)
+        digest = hashlib.sha256(credentials).digest()
+        caller = self._known.get(digest)
+        if caller is None:
+            caller = self._known[digest] = self._checked(credentials)
+        expires_at = caller.key.expires_at
+        if expires_at is not None and expires_at <= now:
+            raise Refusal(Outcome.BAD_KEY, "this key has expired; ask for a new one")
+        return caller
+
+    def _checked(self, credentials: bytes) -> Caller:
+        parsed = parse_key_text(credentials.decode("latin-1"))
         key = self._keys.get(parsed[0]) if parsed else None
         secret = parsed[1] if parsed else b""
         expected = key.secret_sha256 if key else _NOBODY
@@ -75,17 +90,15 @@ class KeyRing:
                 "no valid key: send `Authorization: Bearer cp-...` with a key that "
                 "`carpool keys add` printed",
             )
-        if key.expires_at is not None and key.expires_at <= now:
-            raise Refusal(Outcome.BAD_KEY, "this key has expired; ask for a new one")
         return self._caller(key)
 
     def _caller(self, key: Key) -> Caller:
         return Caller(key, self._people.get(key.person_id) or Person(key.person_id, key.name))
 
 
-def _key_text(headers: Mapping[bytes, bytes]) -> str:
+def _credentials(headers: Mapping[bytes, bytes]) -> bytes:
     authorization = headers.get(b"authorization", b"")
     scheme, _, credentials = authorization.partition(b" ")
     if scheme.lower() == b"bearer" and credentials:
-        return credentials.strip().decode("latin-1")
-    return headers.get(b"x-api-key", b"").strip().decode("latin-1")
+        return credentials.strip()
+    return headers.get(b"x-api-key", b"").strip()

@@ -29,18 +29,26 @@ AWAY_FLUSH_S = 2.0
 """Between attempts while the database is away; each leaves a journal."""
 SUFFIX = ".usage.jsonl"
 
+_encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 _log = logging.getLogger(__name__)
 
 Insert = Callable[[Sequence[UsageRow]], None]
+CallSoon = Callable[[Callable[[], None]], object]
 
 
 class Ledger:
     """Keeps its journals in `folder`, which other workers may share. `insert` runs in a thread
-    and raises StoreError when the database does not take the rows."""
+    and raises StoreError when the database does not take the rows. `call_soon` is the event
+    loop's, so that rows of one turn of it are written together, at its end; as it is, each is
+    written at once."""
 
-    def __init__(self, folder: Path, insert: Insert) -> None:
+    def __init__(
+        self, folder: Path, insert: Insert, call_soon: CallSoon = lambda call: call()
+    ) -> None:
         self._folder = folder
+        self._call_soon = call_soon
         self._insert = insert
+        self._ended: list[UsageRow] = []
         self._rows: list[UsageRow] = []
         self._unwritten: list[UsageRow] = []
         self._journal: Journal | None = None
@@ -52,7 +60,7 @@ class Ledger:
     @property
     def num_waiting(self) -> int:
         """Rows that the next flush takes."""
-        return len(self._rows) + len(self._unwritten)
+        return len(self._ended) + len(self._rows) + len(self._unwritten)
 
     @property
     def num_spooled(self) -> int:
@@ -67,20 +75,30 @@ class Ledger:
     def record(self, row: UsageRow) -> None:
         """Note a request that has ended. Quick; never waits for the database.
 
-        A disk that is full costs the journal, not the answer: the row is then kept in memory
+        A disk that is full costs the journal, not the answer: rows are then kept in memory
         alone, and the log says so.
         """
+        if not self._ended:
+            self._ended = [row]
+            self._call_soon(self._write_ended)
+        else:
+            self._ended.append(row)
+
+    def _write_ended(self) -> None:
+        rows, self._ended = self._ended, []
+        if not rows:
+            return
         try:
             if self._journal is None:
                 self._journal = Journal(self._folder)
-            self._journal.append(row)
+            self._journal.append(rows)
         except OSError as error:
-            self._unwritten.append(row)
+            self._unwritten += rows
             if not self._is_disk_bad:
                 _log.error("cannot write the usage journal in %s: %s", self._folder, error)
             self._is_disk_bad = True
         else:
-            self._rows.append(row)
+            self._rows += rows
             self._is_disk_bad = False
 
     async def run(self) -> None:
@@ -98,6 +116,7 @@ class Ledger:
 
     async def flush(self) -> None:
         """Insert what was recorded, and what earlier flushes, or processes that are gone, left."""
+        self._write_ended()
         rows, unwritten, journal = self._rows, self._unwritten, self._journal
         self._rows, self._unwritten, self._journal = [], [], None
         if not await asyncio.to_thread(self._insert_rows, [*unwritten, *rows], journal):
@@ -171,13 +190,14 @@ class Journal:
             os.close(self._descriptor)
             raise
 
-    def append(self, row: UsageRow) -> None:
-        line = json.dumps(as_columns(row)).encode() + b"\n"
-        num_written = os.write(self._descriptor, line)
-        if num_written < len(line):
+    def append(self, rows: Sequence[UsageRow]) -> None:
+        """All of them or, with OSError, none."""
+        lines = "".join([f"{_encode(as_columns(row))}\n" for row in rows]).encode()
+        num_written = os.write(self._descriptor, lines)
+        if num_written < len(lines):
             os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - num_written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.num_rows += 1
+        self.num_rows += len(rows)
 
     def close(self) -> None:
         os.close(self._descriptor)

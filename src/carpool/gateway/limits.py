@@ -5,7 +5,7 @@ none. It reserves an estimate of its tokens when it comes, so that a burst canno
 check, and settles what it used when it ends.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -85,6 +85,19 @@ class Meter:
         daily.limit, monthly.limit = limits.daily_tokens, limits.monthly_tokens
         self.limits = limits
 
+    def has_room(self, num_tokens: int, now: float, utc: datetime) -> bool:
+        """Whether there are no `objections`."""
+        requests, tokens = self.requests, self.tokens
+        if requests is not None and requests.wait_s(1, now) > 0:
+            return False
+        if tokens is not None and tokens.wait_s(num_tokens, now) > 0:
+            return False
+        for budget in self._budgets:
+            budget.roll(utc)
+            if not budget.has_room(num_tokens):
+                return False
+        return True
+
     def objections(self, num_tokens: int, now: float, utc: datetime) -> Iterator[Objection]:
         """Why one request of `num_tokens` tokens may not go now."""
         rate = self.requests
@@ -150,6 +163,16 @@ class Taken(NamedTuple):
     """With the beginning of the period in which it was."""
 
 
+_REQUESTS, _TOKENS = (
+    (
+        b"x-ratelimit-limit-" + name,
+        b"x-ratelimit-remaining-" + name,
+        b"x-ratelimit-reset-" + name,
+    )
+    for name in (b"requests", b"tokens")
+)
+
+
 class TokenReservation:
     """What was taken for one request from its meters."""
 
@@ -199,34 +222,36 @@ def reserve(
 ) -> TokenReservation:
     """Take one request and `num_tokens` tokens from all `meters`. Raises LimitReached for the
     limit that is in the way for longest, and then has taken nothing."""
-    worst: Objection | None = None
-    for meter in meters:
-        for objection in meter.objections(num_tokens, now, utc):
-            if worst is None or objection.wait_s > worst.wait_s:
-                worst = objection
-    if worst is not None:
-        worst.refusal.rate_headers = rate_headers(meters, now)
-        raise worst.refusal
+    if not all(meter.has_room(num_tokens, now, utc) for meter in meters):
+        objections = (each for meter in meters for each in meter.objections(num_tokens, now, utc))
+        refusal = max(objections, key=lambda objection: objection.wait_s).refusal
+        refusal.rate_headers = rate_headers(meters, now)
+        raise refusal
     taken = [meter.take(num_tokens, now) for meter in meters]
     return TokenReservation(num_tokens, taken, rate_headers(meters, now))
 
 
 def rate_headers(meters: Sequence[Meter], now: float) -> Headers:
     """OpenAI's x-ratelimit headers, for the limits with the least left."""
-    headers: Headers = []
-    for name, rates in (
-        (b"requests", [meter.requests for meter in meters]),
-        (b"tokens", [meter.tokens for meter in meters]),
-    ):
-        there = [(rate.remaining(now), -rate.reset_s(now), rate) for rate in rates if rate]
-        if there:
-            remaining, reset, rate = min(there, key=lambda each: each[:2])
-            headers += [
-                (b"x-ratelimit-limit-" + name, b"%d" % rate.limit),
-                (b"x-ratelimit-remaining-" + name, b"%d" % remaining),
-                (b"x-ratelimit-reset-" + name, b"%.3fs" % -reset),
-            ]
-    return headers
+    return [
+        *_rate_headers(_REQUESTS, [meter.requests for meter in meters], now),
+        *_rate_headers(_TOKENS, [meter.tokens for meter in meters], now),
+    ]
+
+
+def _rate_headers(
+    names: tuple[bytes, bytes, bytes], rates: Iterable[RateLimit | None], now: float
+) -> Headers:
+    tightest: tuple[int, float, int] | None = None
+    for rate in rates:
+        if rate is not None:
+            state = (rate.remaining(now), -rate.reset_s(now), rate.limit)
+            tightest = state if tightest is None or state < tightest else tightest
+    if tightest is None:
+        return []
+    remaining, reset, limit = tightest
+    values = (b"%d" % limit, b"%d" % remaining, b"%.3fs" % -reset)
+    return list(zip(names, values, strict=True))
 
 
 def _changed(rate: RateLimit | None, limit: int | None, now: float) -> RateLimit | None:

@@ -1,8 +1,8 @@
 """Which replica gets a request: the least loaded; of several, the one that knows its prefix."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from types import TracebackType
 
 from carpool.backends.backend import BackendState, Quirks
 from carpool.gateway.circuit_breaker import Attempt, CircuitBreaker
@@ -71,17 +71,35 @@ class Replica:
         self.num_foreign = max(0, num_at_engine - self.peak_in_flight)
         self.peak_in_flight = self.num_in_flight
 
-    @contextmanager
-    def loaded(self, now: float) -> Iterator[Attempt]:
-        """Count a request from here until the end of its body, however that comes."""
-        attempt = self.breaker.attempt(now)
-        self.num_in_flight += 1
-        self.peak_in_flight = max(self.peak_in_flight, self.num_in_flight)
-        try:
-            yield attempt
-        finally:
-            self.num_in_flight -= 1
-            attempt.end()
+    def loaded(self, now: float) -> "Load":
+        """Count a request while the `with` lasts: until the end of its body, however that
+        comes."""
+        return Load(self, self.breaker.attempt(now))
+
+
+class Load:
+    """A request at a replica; `with` gives the attempt that says how it went."""
+
+    __slots__ = ("_attempt", "_replica")
+
+    def __init__(self, replica: Replica, attempt: Attempt) -> None:
+        self._replica = replica
+        self._attempt = attempt
+
+    def __enter__(self) -> Attempt:
+        replica = self._replica
+        replica.num_in_flight += 1
+        replica.peak_in_flight = max(replica.peak_in_flight, replica.num_in_flight)
+        return self._attempt
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._replica.num_in_flight -= 1
+        self._attempt.end()
 
 
 def choose_replica(replicas: Iterable[Replica], prefix: bytes, now: float) -> Replica | None:

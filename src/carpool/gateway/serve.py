@@ -1,5 +1,6 @@
 """One process that stands between people and engines, which it starts and watches."""
 
+import gc
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -41,6 +42,7 @@ async def serve(
             await unless_set(stop, gateway.wait_until_ready())
             if not stop.is_set():
                 on_ready(gateway)
+                gc.freeze()  # what is there now stays: no collection need look at it again
                 await stop.wait()
             stop.clear()
             await unless_set(stop, gateway.drain(drain_s))

@@ -290,7 +290,7 @@ class Connection(asyncio.Protocol):
         self._response = response
         self.parser = httptools.HttpResponseParser(response)
         if self._transport is not None:
-            self._transport.writelines(request)
+            self._transport.write(b"".join(request))
         return response
 
     def abort(self) -> None:

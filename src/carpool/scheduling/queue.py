@@ -159,11 +159,13 @@ class FairShareQueue(FCFSQueue[T]):
 
     def push(self, item: T) -> None:
         if item.person_id not in self._lines:
-            floor = self._floor()
-            self._counters[item.person_id] = max(self.counter(item.person_id), floor)
-            if len(self._counters) > len(self._lines) + 1 + self._max_idle_counters:
-                self._forget_below(floor, item.person_id)
+            self._lift(item.person_id)
         super().push(item)
+
+    def pass_by(self, person_id: str) -> None:
+        """As `push` and `remove` of somebody's item, while nobody is in the queue."""
+        self._lift(person_id)
+        self._last_left = person_id
 
     def remove(self, item: T) -> None:
         super().remove(item)
@@ -183,6 +185,12 @@ class FairShareQueue(FCFSQueue[T]):
 
     def may_pass(self, item: T, other: T) -> bool:
         return self.counter(item.person_id) - self.counter(other.person_id) <= self._max_lead
+
+    def _lift(self, person_id: str) -> None:
+        floor = self._floor()
+        self._counters[person_id] = max(self.counter(person_id), floor)
+        if len(self._counters) > len(self._lines) + 1 + self._max_idle_counters:
+            self._forget_below(floor, person_id)
 
     def _floor(self) -> float:
         if self._lines:

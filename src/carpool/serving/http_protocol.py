@@ -1,8 +1,11 @@
 """HTTP connections that cannot take what they like: uvicorn's, with limits to a request."""
 
 import asyncio
+from collections.abc import Callable
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from carpool.serving.corked_transport import CorkedTransport
 
 MAX_HEAD_BYTES = 64 * 1024
 """Request line, headers and trailers; the framing of one chunk. Bodies are the application's
@@ -12,6 +15,9 @@ REQUEST_TIMEOUT_S = 60.0
 WRITE_TIMEOUT_S = 60.0
 """For a client to take anything of what waits for it. What it does not take, it holds: the
 answer's memory, and that of the model behind it."""
+ON_DISCONNECT = "carpool.on_disconnect"
+"""A key of the ASGI scope: a function that takes what to call, once, when the client closes the
+connection before the answer is complete. It costs less than a task that waits in `receive`."""
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -24,15 +30,31 @@ class HttpProtocol(HttpToolsProtocol):
     _num_head_bytes = 0
     _timeout: asyncio.TimerHandle | None = None
     _write_timeout: asyncio.TimerHandle | None = None
+    _on_disconnect: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.transport = CorkedTransport(transport, self.loop)  # type: ignore[assignment]
         self._start_timeout()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timeout()
         self._stop_write_timeout()
         super().connection_lost(exc)
+        if self._on_disconnect is not None:
+            self._on_disconnect()
+
+    def on_disconnect(self, call: Callable[[], None]) -> None:
+        """See ON_DISCONNECT."""
+        if self.cycle.disconnected:
+            call()
+            return
+        self._on_disconnect = call
+        self.flow.resume_reading()  # or nobody would see it
+
+    def on_response_complete(self) -> None:
+        self._on_disconnect = None
+        super().on_response_complete()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -55,6 +77,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._num_head_bytes = 0
         super().on_headers_complete()
+        self.scope[ON_DISCONNECT] = self.on_disconnect  # type: ignore[literal-required]
 
     def on_body(self, body: bytes) -> None:
         self._num_head_bytes = 0
