@@ -1,5 +1,7 @@
 from carpool.gateway.headers import downstream_headers, upstream_headers
 
+JSON = (b"content-type", b"application/json")
+
 
 def test_credentials_and_hop_by_hop_headers_stay_here():
     headers = [
@@ -15,15 +17,15 @@ def test_credentials_and_hop_by_hop_headers_stay_here():
         (b"x-forwarded-for", b"10.0.0.1"),
         (b"x-gateway-inference-fairness-id", b"boss"),
         (b"priority", b"u=0"),
-        (b"content-type", b"application/json"),
+        (b"content-type", b"text/plain"),
         (b"anthropic-version", b"2023-06-01"),
     ]
-    assert upstream_headers(headers, None) == headers[-2:]
+    assert upstream_headers(headers, None) == [headers[-1], JSON]
 
 
 def test_the_engine_s_own_key_is_put_in():
     headers = upstream_headers([(b"authorization", b"Bearer theirs")], "ours")
-    assert headers == [(b"authorization", b"Bearer ours"), (b"x-api-key", b"ours")]
+    assert headers == [JSON, (b"authorization", b"Bearer ours"), (b"x-api-key", b"ours")]
 
 
 def test_an_answer_keeps_its_own_headers():

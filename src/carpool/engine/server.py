@@ -20,13 +20,13 @@ from carpool.engine.client import EngineClient, EngineState
 from carpool.engine.completions import prepare_completion
 from carpool.engine.errors import ApiError, invalid, server_error, unavailable
 from carpool.engine.fields import check_request_id
-from carpool.engine.host_header import LocalHosts
 from carpool.engine.json_body import ClientDisconnected, read_json_object
 from carpool.engine.metrics import create_registry
 from carpool.engine.prepared import Prepared
 from carpool.engine.request_builder import Caller
 from carpool.engine.streaming import respond, send_body, send_json
 from carpool.engine.tokenization import detokenize, tokenize
+from carpool.serving.host_header import LocalHosts
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 

@@ -156,6 +156,8 @@ class GatewayApp:
         arrived_at = asyncio.get_running_loop().time()
         headers: dict[bytes, bytes] = dict(scope["headers"])
         caller = self._identify(headers)
+        if self._key_ring is None:
+            _check_is_json(headers)
         if self.is_draining:
             raise Refusal(
                 Outcome.DRAINING, "the server is shutting down; try again", retry_after_s=5
@@ -239,6 +241,16 @@ class GatewayApp:
 
     def _version(self, scope: Scope) -> tuple[int, bytes, bytes]:
         return _json(200, {"version": __version__})
+
+
+def _check_is_json(headers: Mapping[bytes, bytes]) -> None:
+    """Where no key is asked for, any web page could send a form or plain text from the browser
+    of somebody on this machine; JSON it could not."""
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if kind != b"application/json" and not kind.endswith(b"+json"):
+        raise Refusal(
+            Outcome.NOT_JSON, "send the header Content-Type: application/json", limit="content-type"
+        )
 
 
 async def _refuse(exchange: Exchange, refusal: Refusal, client: Client) -> None:

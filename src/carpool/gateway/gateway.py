@@ -92,13 +92,13 @@ class Gateway:
             self._metrics.registry,
             on_change=self._key_watch.refresh,
         )
-        self._needs_keys = options.needs_keys
+        self.needs_keys = options.needs_keys
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         self._run("usage", self._ledger.run())
         self._run("event loop's lag", self._metrics.watch_loop())
-        if self._needs_keys:
+        if self.needs_keys:
             self._run("keys", self._key_watch.run())
         for service in self._services:
             service.start()

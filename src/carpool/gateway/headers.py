@@ -21,6 +21,7 @@ _HOP_BY_HOP = frozenset(
 _NOT_UPSTREAM = _HOP_BY_HOP | {
     b"host",
     b"content-length",
+    b"content-type",  # whatever the client calls it, what is forwarded has been read as JSON
     b"expect",
     b"accept-encoding",  # a compressed answer could not be read here
     # The client's credentials.
@@ -50,6 +51,7 @@ def upstream_headers(headers: Iterable[tuple[bytes, bytes]], key: str | None) ->
         for header in headers
         if header[0] not in dropped and not header[0].startswith(_NOT_UPSTREAM_PREFIXES)
     ]
+    kept.append((b"content-type", b"application/json"))
     if key is not None:
         secret = key.encode()
         kept += [(b"authorization", b"Bearer " + secret), (b"x-api-key", secret)]

@@ -11,6 +11,7 @@ class Outcome(StrEnum):
     MODEL_NOT_ALLOWED = "model_not_allowed"
     MODEL_UNKNOWN = "model_unknown"
     TOO_LARGE = "too_large"
+    NOT_JSON = "unsupported_media_type"
     REQUESTS_PER_MINUTE = "requests_per_minute"
     TOKENS_PER_MINUTE = "tokens_per_minute"
     TOKEN_BUDGET = "token_budget"  # noqa: S105
@@ -39,6 +40,7 @@ HTTP_STATUS = {
     Outcome.MODEL_NOT_ALLOWED: 403,
     Outcome.MODEL_UNKNOWN: 404,
     Outcome.TOO_LARGE: 413,
+    Outcome.NOT_JSON: 415,
     Outcome.REQUESTS_PER_MINUTE: 429,
     Outcome.TOKENS_PER_MINUTE: 429,
     Outcome.TOKEN_BUDGET: 429,

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from carpool.gateway.gateway import Gateway
+from carpool.serving.host_header import LocalHosts
 from carpool.serving.http_server import http_server, stop_signals, unless_set
 
 
@@ -35,9 +36,10 @@ async def serve(
             if admin_listener is not None:
                 own = certificate if has_admin_tls else {}
                 await servers.enter_async_context(
-                    http_server(gateway.admin_app, admin_listener, **own)
+                    http_server(LocalHosts(gateway.admin_app), admin_listener, **own)
                 )
-            await servers.enter_async_context(http_server(gateway.app, listener, **certificate))
+            app = gateway.app if gateway.needs_keys else LocalHosts(gateway.app)
+            await servers.enter_async_context(http_server(app, listener, **certificate))
             gateway.start()
             await unless_set(stop, gateway.wait_until_ready())
             if not stop.is_set():

@@ -7,7 +7,6 @@ and so do the chunks that an engine's step gave to one stream.
 import asyncio
 from typing import Any
 
-
 MAX_PENDING_BYTES = 64 * 1024
 """Beyond this it is written at once: a writer that is not asked to pause until the next turn of
 the loop may never let it come."""

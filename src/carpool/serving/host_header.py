@@ -5,14 +5,12 @@ to the browser, a server on the loopback address is then that page's own. The Ho
 """
 
 import ipaddress
+import json
 import socket
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
-
-from carpool.engine.errors import ApiError, show
-from carpool.engine.streaming import send_body
 
 # No public name ends like these; container runtimes have names under .internal.
 _LOCAL_ENDS = (".localhost", ".local", ".internal")
@@ -30,8 +28,7 @@ class LocalHosts:
         if scope["type"] == "http" and _is_loopback(scope):
             host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
             if not self._is_local(host):
-                error = _not_allowed(host)
-                await send_body(send, error.status, error.body(), [])
+                await _refuse(host, send)
                 return
         await self._app(scope, receive, send)
 
@@ -40,13 +37,22 @@ class LocalHosts:
         return name in self._names or name.endswith(_LOCAL_ENDS) or _is_address(name)
 
 
-def _not_allowed(host: str) -> ApiError:
-    return ApiError(
-        403,
-        f"Host is {show(host)}, but on a loopback address this server answers to localhost, to IP "
-        "addresses and to this machine's name; a proxy in front must send one of them",
-        code="host_not_allowed",
+async def _refuse(host: str, send: Send) -> None:
+    message = (
+        f"Host is {json.dumps(host[:80])}, but on a loopback address this server answers to "
+        "localhost, to IP addresses and to this machine's name; a proxy in front must send one of "
+        "them"
     )
+    error = {
+        "message": message,
+        "type": "permission_error",
+        "param": None,
+        "code": "host_not_allowed",
+    }
+    body = json.dumps({"error": error}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _is_loopback(scope: Mapping[str, Any]) -> bool:
