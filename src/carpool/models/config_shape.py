@@ -1,0 +1,202 @@
+"""From a config.json to the shape of the model."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from carpool.models.config_fields import ConfigFields
+from carpool.models.families import Family, find_family, layer_mixers
+from carpool.models.layer_cache import CacheGroup, LayerCache
+from carpool.models.layer_parts import mixer_part, read_dimensions
+from carpool.models.parameters import Parameters
+from carpool.models.shape import Experts, ModelShape
+
+_TEXT_PARTS = ("text_config", "llm_config", "language_config")
+
+
+def shape_from_config(values: Mapping[str, object], where: str) -> ModelShape:
+    """Read a Hugging Face config.json; `where` names it in errors.
+
+    Raises `UnknownShape` for an architecture that is not understood (by its name) and for a
+    field that is missing or wrong.
+    """
+    whole = ConfigFields(values, where)
+    config = _text_part(whole)
+    model_type, family = find_family(config.text("model_type") or whole.text("model_type"), where)
+    num_layers = config.integer("num_hidden_layers", "n_layer")
+    mixers = layer_mixers(config, family, num_layers)
+    size = read_dimensions(config)
+    experts = _experts(config, family)
+    mlp = _MLP(model_type, family, config, size.hidden_size, experts)
+    caches: Counter[LayerCache] = Counter()
+    dense = replicated = expert_weights = 0
+    for index, mixer in enumerate(mixers):
+        part = mixer_part(model_type, mixer, config)
+        caches.update(part.caches)
+        dense += part.dense + mlp.dense_of(index)
+        replicated += part.replicated + 2 * size.hidden_size + mlp.router_of(index)
+        expert_weights += mlp.experts_of(index)
+    num_drafts = _draft_layers(config)
+    vocab_size = config.integer("vocab_size")
+    table = vocab_size * size.hidden_size
+    is_tied = config.flag("tie_word_embeddings", whole.flag("tie_word_embeddings"))
+    parameters = Parameters(
+        embedding=table,
+        lm_head=0 if is_tied else table,
+        dense=dense,
+        experts=expert_weights,
+        active_experts=experts.num_per_token / experts.num_experts if experts else 1.0,
+        replicated=replicated,
+        vision=_vision(whole, size.hidden_size),
+        draft=num_drafts * (dense + expert_weights) // num_layers,
+    )
+    return ModelShape(
+        model_type=model_type,
+        num_layers=num_layers,
+        hidden_size=size.hidden_size,
+        intermediate_size=config.integer("intermediate_size", default=4 * size.hidden_size),
+        num_attention_heads=size.num_heads,
+        head_dim=size.head_dim,
+        vocab_size=vocab_size,
+        max_model_len=config.optional("max_position_embeddings", "n_positions"),
+        dtype=_dtype(config) or _dtype(whole) or "bfloat16",
+        caches=tuple(CacheGroup(cache, count) for cache, count in caches.items()),
+        parameters=parameters,
+        experts=experts,
+        quantization=_quantization(whole) or _quantization(config),
+        num_draft_layers=num_drafts,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _MLP:
+    """What follows attention in a layer: a dense MLP, routed experts, or both."""
+
+    model_type: str
+    family: Family
+    config: ConfigFields
+    hidden_size: int
+    experts: Experts | None
+
+    def dense_of(self, layer: int) -> int:
+        if not self._has_mlp(layer):
+            return 0
+        if self._is_moe(layer):
+            return self._matrices(self._shared_size())
+        if blocks := self.config.items("block_configs"):
+            return self._matrices(self._block_size(blocks[layer]))
+        return self._matrices(
+            self.config.integer("intermediate_size_mlp", "intermediate_size", "n_inner")
+        )
+
+    def experts_of(self, layer: int) -> int:
+        if self.experts is None or not self._is_moe(layer):
+            return 0
+        width = self.config.integer("moe_latent_size", default=self.hidden_size)
+        one = self.family.mlp_matrices * width * self.experts.intermediate_size
+        return self.experts.num_experts * one
+
+    def router_of(self, layer: int) -> int:
+        if self.experts is None or not self._is_moe(layer):
+            return 0
+        latent = self.config.optional("moe_latent_size")
+        projections = 2 * self.hidden_size * latent if latent else 0
+        return self.hidden_size * self.experts.num_experts + projections
+
+    def _matrices(self, intermediate_size: int) -> int:
+        return self.family.mlp_matrices * self.hidden_size * intermediate_size
+
+    def _block_size(self, block: object) -> int:
+        """Nemotron NAS: a multiple of 256 near 2/3 of `ffn_mult` hidden sizes."""
+        ffn = block.get("ffn") if isinstance(block, dict) else None
+        factor = ffn.get("ffn_mult") if isinstance(ffn, dict) else None
+        if not isinstance(factor, int | float):
+            return 0
+        return -(-int(2 * factor * self.hidden_size / 3) // 256) * 256
+
+    def _shared_size(self) -> int:
+        """Of the experts that every token passes."""
+        config = self.config
+        if self.model_type in ("llama4", "gemma4"):
+            return config.integer("intermediate_size")
+        shared = config.optional("shared_expert_intermediate_size")
+        if shared or self.experts is None:
+            return shared or 0
+        if self.model_type == "xverse":
+            return 2 * self.experts.intermediate_size
+        count = config.optional("n_shared_experts", "num_shared_experts") or 0
+        if "moe_shared_expert_intermediate_size" in config:
+            return config.integer("moe_shared_expert_intermediate_size")
+        return count * self.experts.intermediate_size
+
+    def _has_mlp(self, layer: int) -> bool:
+        """Nemotron-H alternates: a layer has a mixer or an MLP."""
+        pattern = self.config.text("hybrid_override_pattern")
+        return pattern is None or pattern[layer] in "-E"
+
+    def _is_moe(self, layer: int) -> bool:
+        if self.experts is None or not self._has_mlp(layer):
+            return False
+        config = self.config
+        if pattern := config.text("hybrid_override_pattern"):
+            return pattern[layer] == "E"
+        if "expert_layer_period" in config:
+            period = config.integer("expert_layer_period")
+            return layer % period == config.integer("expert_layer_offset", default=period - 1)
+        step = config.integer("interleave_moe_layer_step", "decoder_sparse_step", default=1)
+        first_dense = config.optional("first_k_dense_replace") or 0
+        is_listed = layer in config.items("mlp_only_layers")
+        return layer >= first_dense and (layer + 1) % step == 0 and not is_listed
+
+
+def _experts(config: ConfigFields, family: Family) -> Experts | None:
+    count = config.optional("n_routed_experts", "num_experts", "num_local_experts")
+    if not family.moe or count is None or count == 1:
+        return None
+    return Experts(
+        count,
+        config.integer("num_experts_per_tok", "num_experts_per_token", "top_k_experts"),
+        config.integer("moe_intermediate_size", "intermediate_size"),
+    )
+
+
+def _text_part(config: ConfigFields) -> ConfigFields:
+    """The language model of a config that also describes pictures or sound."""
+    for name in _TEXT_PARTS:
+        if inner := config.inner(name):
+            return inner
+    return config
+
+
+def _vision(config: ConfigFields, hidden_size: int) -> int:
+    """Weights of a vision tower, from its usual fields; a few per cent off."""
+    vision = config.inner("vision_config")
+    if vision is None:
+        return 0
+    depth = vision.optional("depth", "num_hidden_layers", "layers") or 0
+    width = vision.optional("embed_dim", "hidden_size", "width") or 0
+    if vision.text("model_type") == "qwen2_5_vl":
+        width = vision.integer("hidden_size")
+    mlp = vision.optional("intermediate_size") or 4 * width
+    matrices = 3 if vision.text("hidden_act") == "silu" else 2
+    return depth * (4 * width * width + matrices * width * mlp) + 4 * width * hidden_size
+
+
+def _draft_layers(config: ConfigFields) -> int:
+    names = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
+    value = next((config.values[name] for name in names if name in config), 0)
+    return value if isinstance(value, int) else 0
+
+
+def _dtype(config: ConfigFields) -> str | None:
+    return config.text("dtype") or config.text("torch_dtype")
+
+
+def _quantization(config: ConfigFields) -> str | None:
+    """The name of a `WeightFormat`, or the method as it is written."""
+    quantization = config.inner("quantization_config")
+    if quantization is None:
+        return None
+    method = quantization.text("quant_method") or quantization.text("quant_algo") or "unknown"
+    bits = quantization.optional("bits", "w_bit")
+    return f"{method}-int{bits}" if bits else method
