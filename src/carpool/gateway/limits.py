@@ -59,11 +59,14 @@ class Meter:
         who: str = "this key",
         daily_used: int = 0,
         monthly_used: int = 0,
+        requests: RateLimit | None = None,
+        tokens: RateLimit | None = None,
     ) -> None:
+        """`requests` and `tokens` are rates that were used before."""
         self.limits = limits
         self.who = who
-        self._requests = None if limits.rpm is None else RateLimit(limits.rpm)
-        self._tokens = None if limits.tpm is None else RateLimit(limits.tpm)
+        self._requests = requests or _rate(limits.rpm)
+        self._tokens = tokens or _rate(limits.tpm)
         self._budgets = (
             TokenBudget("daily", utc, daily_used, limits.daily_tokens),
             TokenBudget("monthly", utc, monthly_used, limits.monthly_tokens),
@@ -223,12 +226,17 @@ def reserve(
     """Take one request and `num_tokens` tokens from all `meters`. Raises LimitReached for the
     limit that is in the way for longest, and then has taken nothing."""
     if not all(meter.has_room(num_tokens, now, utc) for meter in meters):
-        objections = (each for meter in meters for each in meter.objections(num_tokens, now, utc))
-        refusal = max(objections, key=lambda objection: objection.wait_s).refusal
-        refusal.rate_headers = rate_headers(meters, now)
-        raise refusal
+        raise refusal(meters, num_tokens, now, utc)
     taken = [meter.take(num_tokens, now) for meter in meters]
     return TokenReservation(num_tokens, taken, rate_headers(meters, now))
+
+
+def refusal(meters: Sequence[Meter], num_tokens: int, now: float, utc: datetime) -> LimitReached:
+    """By the limit that is in the way for longest."""
+    objections = (each for meter in meters for each in meter.objections(num_tokens, now, utc))
+    reached = max(objections, key=lambda objection: objection.wait_s).refusal
+    reached.rate_headers = rate_headers(meters, now)
+    return reached
 
 
 def rate_headers(meters: Sequence[Meter], now: float) -> Headers:
@@ -254,12 +262,16 @@ def _rate_headers(
     return list(zip(names, values, strict=True))
 
 
+def _rate(limit: int | None) -> RateLimit | None:
+    return None if limit is None else RateLimit(limit)
+
+
 def _changed(rate: RateLimit | None, limit: int | None, now: float) -> RateLimit | None:
     """A rate without a limit is kept for the next one: what was taken is taken."""
     if limit is None:
         return rate
     if rate is None:
-        return RateLimit(limit)
+        return _rate(limit)
     rate.change(limit, now)
     return rate
 

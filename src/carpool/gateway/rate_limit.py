@@ -20,12 +20,13 @@ class RateLimit:
 
     __slots__ = ("_free_at", "limit")
 
-    def __init__(self, limit: int) -> None:
-        """Raises ValueError for a limit below 1."""
+    def __init__(self, limit: int, free_at: float = 0.0) -> None:
+        """`free_at` is when nothing of what was taken counts any more. Raises ValueError for a
+        limit below 1."""
         if limit < 1:
             raise ValueError(f"a rate limit is {limit}, but must be at least 1 per minute")
         self.limit = limit
-        self._free_at = 0.0
+        self._free_at = free_at
 
     def wait_s(self, num_units: int, now: float) -> float:
         """Seconds until `num_units` conform; 0 if they do now, infinity if they never will."""
