@@ -7,7 +7,11 @@ from hypothesis import strategies as st
 from carpool.gateway.json_object import JsonObject, JsonObjectError
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
@@ -102,3 +106,9 @@ def test_what_is_no_object_is_refused(raw):
 def test_a_field_named_twice_is_refused_since_an_engine_may_read_the_other():
     with pytest.raises(JsonObjectError, match="'model' is given twice"):
         JsonObject.parse(b'{"model":"allowed","mod\\u0065l":"other"}')
+
+
+@pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_number_in_json_is_refused(name):
+    with pytest.raises(JsonObjectError, match=f"it holds {name}$"):
+        JsonObject.parse(b'{"a": [%s]}' % name.encode())

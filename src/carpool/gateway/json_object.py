@@ -17,8 +17,18 @@ _space: _Matcher = re.compile(r"[ \t\n\r]*").match
 _opening: _Matcher = re.compile(r"[ \t\n\r]*\{[ \t\n\r]*").match
 _colon: _Matcher = re.compile(r"[ \t\n\r]*:[ \t\n\r]*").match
 _comma: _Matcher = re.compile(r",[ \t\n\r]*").match
+
+
+def _no_number(name: str) -> None:
+    raise _NoNumberError(name)
+
+
+class _NoNumberError(ValueError):
+    """NaN or an infinity, which JSON does not have."""
+
+
 # What `raw_decode` calls; it raises StopIteration where no value begins.
-_decode = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+_decode = json.JSONDecoder(parse_constant=_no_number).scan_once  # type: ignore[attr-defined]
 _dumps = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -62,6 +72,8 @@ class JsonObject:
             raise JsonObjectError(f"the body is not valid JSON: no value {where}") from None
         except json.JSONDecodeError as error:
             raise JsonObjectError(f"the body is not valid JSON: {error}") from None
+        except _NoNumberError as error:
+            raise JsonObjectError(f"the body is not valid JSON: it holds {error}") from None
         except ValueError:
             raise JsonObjectError("the body holds a number that is too long to read") from None
         except RecursionError:

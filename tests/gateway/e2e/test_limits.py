@@ -1,7 +1,9 @@
 """What a key may use: all of it, no more, and nothing for what was refused."""
 
+import json
+
 import pytest
-from gateway_process import until
+from gateway_process import body, until
 from mock_engine import (
     chat_body,
     chat_events,
@@ -37,6 +39,7 @@ MALFORMED = {
     "no model": b'{"messages": []}',
     "unknown model": b'{"model": "nothing", "messages": []}',
     "long number": b'{"n": ' + b"9" * 5000 + b"}",
+    "no number": b'{"model": "team-model", "temperature": NaN}',
     "empty": b"",
 }
 
@@ -65,6 +68,14 @@ def test_fields_of_a_wrong_type_are_the_engine_s_to_refuse_and_leave_nothing_beh
     engine.forget()
     assert ada.ask().status_code == 200
     until(lambda: gateway.is_idle)
+
+
+def test_more_answers_than_anybody_could_write_are_refused(gateway, engine):
+    content = json.dumps(body()).encode().replace(b"{", b'{"n": ' + b"9" * 4299 + b", ", 1)
+    answer = gateway.add_person().ask(content=content)
+    assert answer.status_code == 413
+    assert answer.json()["error"]["param"] == "kv_tokens"
+    assert not engine.asked
 
 
 def test_a_body_that_is_too_large_is_refused(gateway, engine):
@@ -163,7 +174,7 @@ def test_a_request_holds_its_place_until_its_stream_ends(gateway, engine):
         assert second.result().status_code == 200
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "n_predict"])
 def test_a_cap_on_output_holds_by_whatever_name(gateway, engine, name):
     ada = gateway.add_person(max_output_tokens=100)
     ada.ask(**{name: 5000})
