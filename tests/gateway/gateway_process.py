@@ -358,10 +358,15 @@ def gateway_process(
             process.kill()
 
 
+def connected(gateway: GatewayProcess) -> socket.socket:
+    """A connection of its own, for what no HTTP library would send."""
+    host, _, port = gateway.url.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+
+
 def raw_answer(gateway: GatewayProcess, request: bytes) -> bytes:
     """All that comes back on a connection of its own until the gateway closes it."""
-    host, _, port = gateway.url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
+    with connected(gateway) as connection:
         connection.sendall(request)
         pieces = []
         while piece := connection.recv(65536):

@@ -155,7 +155,7 @@ class GatewayApp:
         """Raises Refusal for whoever may not ask, or asks for what there is not."""
         arrived_at = asyncio.get_running_loop().time()
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        caller = self._identify(headers)
+        self._identify(headers)  # before a byte of the body is taken from a stranger
         if self._key_ring is None:
             _check_is_json(headers)
         if self.is_draining:
@@ -163,11 +163,12 @@ class GatewayApp:
                 Outcome.DRAINING, "the server is shutting down; try again", retry_after_s=5
             )
         raw = await read_body(receive, headers, self._max_body_bytes)
+        caller = self._identify(headers)  # again: a key may be revoked while its body comes
         try:
             body = JsonObject.parse(raw)
         except JsonObjectError as error:
             raise Refusal(Outcome.BAD_REQUEST, str(error)) from None
-        asked_name = body.fields.get("model", "")
+        asked_name: Any = body.fields.get("model")
         return Exchange(
             request_id=request_id,
             kind=kind_of_path(scope["path"]),
@@ -190,8 +191,11 @@ class GatewayApp:
     def _model(self, name: Any, key: Key) -> ServedModel:
         """The model called `name`. Whether a model exists that the key may not use is not told."""
         if not isinstance(name, str):
+            found = "missing" if name is None else f"{name!r:.100}"
             raise Refusal(
-                Outcome.BAD_REQUEST, f"model is {name!r:.100}, but must be a string", limit="model"
+                Outcome.BAD_REQUEST,
+                f"model is {found}, but must be a name out of GET /v1/models",
+                limit="model",
             )
         model = self._models.get(name)
         if not key.may_use(name):

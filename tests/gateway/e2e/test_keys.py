@@ -1,10 +1,20 @@
 """The key says who asks; nothing else does, and the key itself is seen nowhere."""
 
 import hashlib
+import json
 import time
 
 import pytest
-from gateway_process import CHAT, MODEL, chunks_of, gateway_process, read_until_cut, until
+from gateway_process import (
+    CHAT,
+    MODEL,
+    body,
+    chunks_of,
+    connected,
+    gateway_process,
+    read_until_cut,
+    until,
+)
 from mock_engine import chat_events, sse_reply
 
 from carpool.store.key_text import parse_key_text
@@ -46,6 +56,20 @@ def test_a_revoked_key_is_refused_by_every_gateway_on_the_database(gateway, engi
         until(lambda: is_refused(ada) and is_refused(elsewhere), WITHIN_S)
         assert seconds_since(revoked_at) < WITHIN_S
         other.stop()
+
+
+def test_a_key_that_is_revoked_while_a_body_is_on_its_way_is_refused(gateway, engine):
+    ada = gateway.add_person()
+    content = json.dumps(body()).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ada.key}\r\n"
+    with connected(gateway) as connection:
+        connection.sendall(f"{head}content-length: {len(content)}\r\n\r\n".encode())
+        connection.sendall(content[:-1])
+        ada.revoke()
+        until(lambda: ada.get("/v1/models").status_code == 401, WITHIN_S)
+        connection.sendall(content[-1:])
+        assert connection.recv(65536).startswith(b"HTTP/1.1 401 ")
+    assert not engine.asked
 
 
 def test_what_a_revoked_key_has_waiting_is_sent_away(gateway, engine):
