@@ -75,3 +75,19 @@ def test_a_send_that_fails_is_a_client_that_is_gone(run, new_client):
             assert client.is_gone
 
     run(scenario())
+
+
+def test_who_goes_while_its_request_is_being_ended_is_ended_once(run, new_client):
+    async def scenario():
+        with Client(new_client().receive, new_client().send) as client:
+
+            def end_and_go():
+                client.interrupt(ValueError("revoked"))
+                client.interrupt(ClientGone())
+
+            asyncio.get_running_loop().call_soon(end_and_go)
+            with pytest.raises(ValueError, match="revoked"), client.interrupting():
+                await asyncio.Event().wait()
+            assert asyncio.current_task().cancelling() == 0
+
+    run(scenario())

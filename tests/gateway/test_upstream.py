@@ -12,6 +12,7 @@ from carpool.gateway.upstream_errors import (
     FirstByteLate,
     IdleTooLong,
     Malformed,
+    Stopped,
     Timeouts,
     TotalTooLong,
     UpstreamError,
@@ -370,5 +371,20 @@ def test_an_answer_without_a_body(run):
             upstream = upstream_of(engine)
             assert await body_of(upstream) == b""
             assert upstream.num_idle == 1
+
+    run(scenario())
+
+
+def test_an_answer_that_is_complete_cannot_be_stopped_at_another_s_expense(run):
+    async def scenario():
+        async with MockEngine([OK, json_reply({"n": 2}, head_delay=SHORT)]) as engine:
+            upstream = upstream_of(engine)
+            whole = await upstream.send("POST", "/v1/x", body=b"{}")
+            another = asyncio.create_task(body_of(upstream))
+            await engine.until(lambda: len(engine.requests) == 2)
+            whole.fail(Stopped("its key was revoked"))
+            assert await another == b'{"n":2}'
+            assert await whole.read() == b'{"ok":true}'
+            assert engine.num_connections == 1
 
     run(scenario())

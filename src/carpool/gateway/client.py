@@ -150,5 +150,7 @@ class Interruption:
             raise self._client.end from None
 
     def interrupt(self) -> None:
-        self._has_interrupted = True
-        self._task.cancel()
+        """Once: a second cancellation would be taken for one from elsewhere."""
+        if not self._has_interrupted:
+            self._has_interrupted = True
+            self._task.cancel()

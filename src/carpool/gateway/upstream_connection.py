@@ -211,6 +211,9 @@ class UpstreamResponse:
         self.fail(CutOff(f"the engine closed the connection {begun}"))
 
     def fail(self, error: UpstreamError) -> None:
+        """A complete answer has not failed, and its connection may be another's by now."""
+        if self.is_complete:
+            return
         if self._error is None:
             self._error = error
         self._stop_timer()
