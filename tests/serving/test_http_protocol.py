@@ -1,6 +1,7 @@
 """Connections with requests that never end, in length or in time."""
 
 import asyncio
+import re
 
 import pytest
 
@@ -24,12 +25,12 @@ async def count(scope, receive, send):
     await send({"type": "http.response.body", "body": b"%d bytes" % num_bytes})
 
 
-def exchange(*parts, until=b""):
+def exchange(*parts, until=b"", app=count):
     """Send `parts` one after the other; what comes back, up to `until` or the end."""
 
     async def main():
         with listening(Address(port=0)) as listener:
-            async with http_server(count, listener):
+            async with http_server(app, listener):
                 reader, writer = await asyncio.open_connection(*listener.getsockname())
                 answer = b""
                 try:
@@ -80,6 +81,38 @@ def test_a_request_that_does_not_come_to_its_end_is_cut_off(parts, monkeypatch):
 )
 def test_long_bodies_and_usual_heads_pass(parts):
     assert exchange(*parts, until=b" bytes").startswith(b"HTTP/1.1 200")
+
+
+def test_requests_in_a_row_are_answered_in_a_row():
+    parts = [HEAD + b"content-length: %d\r\n\r\n" % n + b"a" * n for n in range(8)]
+    answer = exchange(b"".join(parts), until=b"7 bytes")
+    assert re.findall(rb"(\d) bytes", answer) == [b"%d" % n for n in range(8)]
+
+
+def test_requests_without_end_are_not_kept():
+    started = []
+
+    async def wait(scope, receive, send):
+        started.append(scope["path"])
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    assert exchange(*[HEAD + b"content-length: 0\r\n\r\n"] * 100, app=wait) == b""
+    assert started == ["/"]
+
+
+@pytest.mark.parametrize("size", [1, 7, 65536])
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket"])
+def test_who_offers_another_protocol_is_answered_in_this_one(protocol, size):
+    request = (
+        HEAD + b"connection: Upgrade, HTTP2-Settings\r\nupgrade: %s\r\nhttp2-settings: AAMAAABk\r\n"
+        b"content-length: 5\r\n\r\nhello" % protocol
+    )
+    both = request + request.replace(b"5\r\n\r\nhello", b"6\r\n\r\nhello!")
+    parts = [both[at : at + size] for at in range(0, len(both), size)]
+    answer = exchange(*parts, until=b"6 bytes")
+    assert answer.count(b"HTTP/1.1 200") == 2
+    assert b"5 bytes" in answer
 
 
 async def talk(scope, receive, send):

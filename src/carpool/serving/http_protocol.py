@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from carpool.serving.corked_transport import CorkedTransport
@@ -10,6 +11,8 @@ from carpool.serving.corked_transport import CorkedTransport
 MAX_HEAD_BYTES = 64 * 1024
 """Request line, headers and trailers; the framing of one chunk. Bodies are the application's
 business."""
+MAX_PIPELINED = 32
+"""Requests that wait, on one connection, for the answers to those before them."""
 REQUEST_TIMEOUT_S = 60.0
 """From the connection, or a request's first byte, to the request's last."""
 WRITE_TIMEOUT_S = 60.0
@@ -22,12 +25,14 @@ connection before the answer is complete. It costs less than a task that waits i
 
 class HttpProtocol(HttpToolsProtocol):
     """Ends connections whose request has a head that is too long, or does not come to its end,
-    and those of clients that do not read.
+    those with too many requests at once, and those of clients that do not read.
 
-    The parser under it keeps every header it is sent, and waits for ever.
+    The parser under it keeps every header it is sent, and waits for ever. Another protocol, where
+    a client offers to go over to it (Java's clients do: h2c), is not taken up.
     """
 
     _num_head_bytes = 0
+    _has_offer = False
     _timeout: asyncio.TimerHandle | None = None
     _write_timeout: asyncio.TimerHandle | None = None
     _on_disconnect: Callable[[], None] | None = None
@@ -66,7 +71,12 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._num_head_bytes += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+            return
         if self._num_head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response(f"The request's headers are over {MAX_HEAD_BYTES:,} bytes.")
 
@@ -76,6 +86,12 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._num_head_bytes = 0
+        self._has_offer = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if self._has_offer:
+            return
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self.transport.abort()
+            return
         super().on_headers_complete()
         self.scope[ON_DISCONNECT] = self.on_disconnect  # type: ignore[literal-required]
 
@@ -84,9 +100,35 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._has_offer:
+            return
         self._num_head_bytes = 0
         self._stop_timeout()
         super().on_message_complete()
+
+    def _parse(self, data: bytes) -> None:
+        while not self.transport.is_closing():
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as offer:
+                # To the parser, what follows the head is of the other protocol.
+                if not self._has_offer:
+                    return
+                data = self._head_without_offer() + data[offer.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+            else:
+                return
+
+    def _head_without_offer(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version)]
+        for name, value in self.headers:
+            if name == b"connection":
+                is_closing = b"close" in value.lower()
+                value = b"close" if is_closing else b"keep-alive"
+            if name not in (b"upgrade", b"http2-settings"):
+                lines.append(b"%s: %s\r\n" % (name, value))
+        return b"".join((*lines, b"\r\n"))
 
     def _start_timeout(self) -> None:
         self._stop_timeout()
