@@ -1,0 +1,18 @@
+"""What one layer keeps of one token, in bytes."""
+
+from carpool.models.layer_cache import AttentionCache, LatentCache
+from carpool.planning.engine_kind import EngineKind
+from carpool.planning.settings import Settings
+
+
+def cache_bytes_per_token(
+    cache: AttentionCache | LatentCache, element: float, settings: Settings
+) -> float:
+    """Of one layer on one rank. An indexer's key has 128 bytes of fp8 and a scale; vLLM keeps
+    an 8-bit latent in 656 bytes where there is one (512 + 4 scales + 64 of bf16)."""
+    tokens = cache.elements_per_token(settings.tensor_parallel) * element
+    if isinstance(cache, LatentCache) and cache.index_dim:
+        is_packed = element == 1 and settings.engine is EngineKind.VLLM
+        latent = cache.kv_lora_rank + 16 + 2 * cache.rope_dim if is_packed else tokens
+        return latent + cache.index_dim + 4
+    return tokens

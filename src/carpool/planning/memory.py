@@ -1,0 +1,147 @@
+"""Where a device's memory goes when an engine has started: one rank, in bytes."""
+
+from dataclasses import dataclass
+
+from carpool.models.shape import ModelShape
+from carpool.models.weight_format import Scope, WeightBytes, WeightFormat, dtype_bits
+from carpool.planning.coefficients import Coefficients, coefficients
+from carpool.planning.engine_kind import EngineKind
+from carpool.planning.figure import GIB, Figure, Known
+from carpool.planning.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Of the whole model, and how they are known."""
+
+    bytes: WeightBytes
+    format: WeightFormat
+    known: Known
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Bytes on one rank. `budget` is what the engine may take of `total`; `kv_cache` is what
+    is left of it, below zero if the model does not fit; `graphs` come on top of the budget
+    unless the engine counts them."""
+
+    total: Figure
+    budget: Figure
+    weights: Figure
+    activation: Figure
+    non_torch: Figure
+    graphs: Figure
+    kv_cache: Figure
+
+
+def plan_memory(
+    shape: ModelShape, weights: Weights, settings: Settings, total: Figure
+) -> MemoryPlan:
+    """`settings` must be filled. `total` is the memory of one device as the engine sees it."""
+    known = coefficients(settings.engine, settings.version)
+    own = rank_weights(weights, shape, settings)
+    activation = _activation(shape, weights.format, settings, known)
+    graphs = _graphs(shape, settings, known)
+    non_torch = _non_torch(settings, known)
+    budget = total.scaled(settings.memory_share or 1.0)
+    kv_cache = _kv_cache(total, budget, own, activation, non_torch, graphs, settings, known)
+    return MemoryPlan(total, budget, own, activation, non_torch, graphs, kv_cache)
+
+
+def _kv_cache(
+    total: Figure,
+    budget: Figure,
+    weights: Figure,
+    activation: Figure,
+    non_torch: Figure,
+    graphs: Figure,
+    settings: Settings,
+    known: Coefficients,
+) -> Figure:
+    if settings.engine is EngineKind.SGLANG:
+        # The static share is of what was free before loading; activations take the rest.
+        free = total.less(non_torch)
+        return free.scaled(settings.memory_share or 1.0).less(weights)
+    if settings.engine is EngineKind.EMBEDDED:
+        return (
+            total.less(weights)
+            .less(activation)
+            .less(non_torch)
+            .scaled(settings.memory_share or 1.0)
+        )
+    left = budget.less(weights).less(activation).less(non_torch)
+    return left.less(graphs) if known.graphs_counted else left
+
+
+def rank_weights(weights: Weights, shape: ModelShape, settings: Settings) -> Figure:
+    """Of the fullest rank: matrices and tables are split over tensor-parallel ranks, layers
+    over pipeline stages, of which the first or the last has a table."""
+    tensor, pipeline = settings.tensor_parallel, settings.pipeline_parallel
+    parts = weights.bytes
+    layers = (parts.dense + parts.experts) / tensor + parts.replicated
+    tables = parts.tables / tensor
+    if pipeline > 1:
+        layers = layers * -(-shape.num_layers // pipeline) / shape.num_layers
+        tables = tables / 2 if shape.parameters.lm_head else tables
+    draft = 0.0
+    if settings.num_draft_tokens and shape.num_draft_layers:
+        layer = (shape.parameters.dense + shape.parameters.experts) / shape.num_layers
+        draft = shape.num_draft_layers * layer * weights.format.bits / 8 / tensor
+    total = layers + tables + parts.vision / tensor + draft
+    spread = 0.0 if weights.known is Known.MEASURED else 0.02
+    return Figure.about(total, spread, weights.known)
+
+
+def _activation(
+    shape: ModelShape, format: WeightFormat, settings: Settings, known: Coefficients
+) -> Figure:
+    """The peak of a trial run: the sampler's logits, or the widest MLP, whichever is more.
+
+    Fitted: benchmarks/fit_planner.py.
+    """
+    tokens = settings.max_num_batched_tokens or 0
+    element = dtype_bits(shape.dtype) / 8
+    hidden = tokens * shape.hidden_size * element
+    mlp = tokens * shape.intermediate_size / settings.tensor_parallel * element
+    rows = settings.max_num_seqs or 1
+    if settings.engine in (EngineKind.LLAMA_CPP, EngineKind.EMBEDDED):
+        rows = tokens
+    logits = rows * shape.vocab_size * 4
+    scores = _attention_scores(shape, settings)
+    sampler = known.logits * logits + known.hidden * hidden
+    forward = known.forward * (mlp + hidden) + scores
+    peak = max(sampler, forward) + known.moe_workspace * _moe_workspace(shape, format, settings)
+    return Figure.about(peak, 0.15, Known.FITTED)
+
+
+def _attention_scores(shape: ModelShape, settings: Settings) -> float:
+    """llama.cpp without flash attention keeps a score for each head, token and cell."""
+    if settings.engine is not EngineKind.LLAMA_CPP or settings.flash_attention:
+        return 0.0
+    cells = settings.kv_tokens or settings.max_model_len or 0
+    return 4.0 * shape.num_attention_heads * (settings.max_num_batched_tokens or 0) * cells
+
+
+def _moe_workspace(shape: ModelShape, format: WeightFormat, settings: Settings) -> float:
+    """Two buffers of fused experts, one row per token and expert it is routed to."""
+    if shape.experts is None or format.scope is Scope.EXPERTS:
+        return 0.0
+    width = shape.experts.intermediate_size / settings.tensor_parallel
+    rows = (settings.max_num_batched_tokens or 0) * shape.experts.num_per_token
+    hidden = shape.hidden_size
+    return rows * (max(2 * width, hidden) + max(width, hidden)) * 2
+
+
+def _non_torch(settings: Settings, known: Coefficients) -> Figure:
+    if settings.tensor_parallel > 1:
+        return Figure.about(known.non_torch_parallel_gib * GIB, 0.3, Known.FITTED)
+    return Figure.about(known.non_torch_gib * GIB, 0.5, Known.FITTED)
+
+
+def _graphs(shape: ModelShape, settings: Settings, known: Coefficients) -> Figure:
+    """One graph per batch size up to 512 sequences; experts add to each."""
+    if settings.enforce_eager:
+        return Figure.exact(0.0, Known.PUBLISHED)
+    largest = min(512, 2 * (settings.max_num_seqs or 1))
+    size = known.graphs_gib * (0.3 + 0.7 * largest / 512) * (1.4 if shape.experts else 1.0)
+    return Figure.about(size * GIB, 0.5, Known.FITTED)
