@@ -155,7 +155,9 @@ class GatewayApp:
         """Raises Refusal for whoever may not ask, or asks for what there is not."""
         arrived_at = asyncio.get_running_loop().time()
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        self._identify(headers)  # before a byte of the body is taken from a stranger
+        # Before a byte of the body is taken from a stranger, and again if keys have changed by
+        # the time that the body is there.
+        caller, version = self._identify(headers), self._keys_version
         if self._key_ring is None:
             _check_is_json(headers)
         if self.is_draining:
@@ -163,7 +165,8 @@ class GatewayApp:
                 Outcome.DRAINING, "the server is shutting down; try again", retry_after_s=5
             )
         raw = await read_body(receive, headers, self._max_body_bytes)
-        caller = self._identify(headers)  # again: a key may be revoked while its body comes
+        if version != self._keys_version:
+            caller = self._identify(headers)
         try:
             body = JsonObject.parse(raw)
         except JsonObjectError as error:
@@ -182,6 +185,10 @@ class GatewayApp:
             arrived_at=arrived_at,
             started_at=time.time(),
         )
+
+    @property
+    def _keys_version(self) -> int:
+        return 0 if self._key_ring is None else self._key_ring.version
 
     def _identify(self, headers: Mapping[bytes, bytes]) -> Caller:
         if self._key_ring is None:

@@ -197,7 +197,10 @@ class Exchanges:
         exchange.prompt_estimate = num_prompt
         allowance.check_prompt(num_prompt)
         exchange.changes = clamped(exchange.kind, exchange.fields, allowance.max_output_tokens)
-        cap = output_cap(exchange.kind, {**exchange.fields, **exchange.changes})
+        fields = exchange.fields
+        if exchange.changes:
+            fields = {**fields, **exchange.changes}
+        cap = output_cap(exchange.kind, fields)
         num_seqs = num_sequences(exchange.kind, exchange.fields)
         num_output = 0
         if has_output(exchange.kind):

@@ -2,6 +2,7 @@
 
 import gc
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 from carpool.gateway.gateway import Gateway
 from carpool.serving.host_header import LocalHosts
 from carpool.serving.http_server import http_server, stop_signals, unless_set
+
+SWITCH_S = 0.001
+"""How long the thread that writes usage may keep the event loop waiting for the interpreter."""
 
 
 async def serve(
@@ -45,6 +49,7 @@ async def serve(
             if not stop.is_set():
                 on_ready(gateway)
                 gc.freeze()  # what is there now stays: no collection need look at it again
+                sys.setswitchinterval(SWITCH_S)
                 await stop.wait()
             stop.clear()
             await unless_set(stop, gateway.drain(drain_s))
