@@ -307,6 +307,7 @@ def test_a_first_event_that_is_long_is_not_waited_for(run, new_client):
         (sse_reply([b": ping\n\n"], cut_after=1), Timeouts(), CutOff),
         (Reply(pieces=(b'{"a"', b":1}"), cut_after=1), Timeouts(), CutOff),
         (sse_reply([b": ping\n\n"], framing="close"), Timeouts(), CutOff),
+        (Reply(pieces=(b'{"choices": [',), framing="close"), Timeouts(), CutOff),
     ],
 )
 def test_nothing_is_sent_when_the_engine_fails_first(run, new_client, reply, timeouts, error):

@@ -1,6 +1,7 @@
 """An engine's answer on its way to the client."""
 
 import asyncio
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -217,18 +218,23 @@ class Answer:
 
     async def _read_whole(self) -> None:
         self.first_byte_at = self._now()
+        body = await self._rest_of_body()
+        if not self._response.is_delimited and not _is_json(body):
+            raise CutOff("the engine closed the connection in the middle of its answer")
+        if self.status < 400:
+            self._sniffer.see_whole(body)
+            if self._alias is not None:
+                body = self._alias.rewrite(body)
+        self.body = body
+
+    async def _rest_of_body(self) -> bytes:
         pieces, num_bytes = [], 0
         while data := await self._response.read():
             pieces.append(data)
             num_bytes += len(data)
             if num_bytes > MAX_WHOLE_BYTES:
                 raise Malformed(f"the engine's answer is over {MAX_WHOLE_BYTES} bytes")
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        if self.status < 400:
-            self._sniffer.see_whole(body)
-            if self._alias is not None:
-                body = self._alias.rewrite(body)
-        self.body = body
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _check_end(self) -> None:
         """A body that ends with its connection may have been cut; its last event tells."""
@@ -238,8 +244,8 @@ class Answer:
     async def _send(self, client: Client, extra_headers: Iterable[tuple[bytes, bytes]]) -> None:
         if not client.is_started:
             await client.start(self.status, self._client_headers(extra_headers))
-        elif self.body is not None:  # the status has gone out while the request was waiting
-            await client.finish(b"data: " + b" ".join(self.body.splitlines()) + b"\n\n")
+        elif not self.is_stream:  # the status has gone out while the request was waiting
+            await client.finish(await self._as_event())
             return
         if self.body is not None:
             await client.finish(self.body)
@@ -250,6 +256,14 @@ class Answer:
                 self.first_byte_at = self.first_byte_at or self._now()
                 await client.write(data)
             await client.finish()
+
+    async def _as_event(self) -> bytes:
+        """What was to be an answer of its own, as the only event of a stream."""
+        if self.body is not None:
+            return b"data: " + b" ".join(self.body.splitlines()) + b"\n\n"
+        text = (await self._rest_of_body()).decode("utf-8", "replace")
+        message = f"the engine answered with {self.status}: {text:.500}"
+        return error_event(self._kind, message, code=How.UPSTREAM_ERROR, status=self.status)
 
     async def _send_events(self, client: Client) -> None:
         read, feed, write = self._response.read, self._events.feed, client.write
@@ -278,6 +292,14 @@ class Answer:
         replaced = {name for name, _ in extra}
         headers = downstream_headers(self.headers, is_stream=self.is_stream)
         return [header for header in headers if header[0] not in replaced] + extra
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        json.loads(body)
+    except ValueError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=256)

@@ -263,6 +263,34 @@ def test_a_sign_of_life_is_one_line_that_ends_no_event(gateway, engine):
     assert chunks_of(rest.decode())[-1] == "[DONE]"
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(
+            status=500,
+            headers=(("content-type", "text/plain"),),
+            pieces=(b"Internal Server Error",),
+        ),
+        json_reply({"error": {"message": "Internal Server Error"}}, 500),
+    ],
+    ids=["text", "json"],
+)
+def test_an_error_of_the_engine_after_signs_of_life_is_an_event(gateway, engine, reply):
+    ada = gateway.add_person(max_in_flight=1)
+    with engine.holding() as released:
+        first = ada.start()
+        until(lambda: gateway.num_in_flight == 1)
+        with ada.stream(headers={"x-carpool-heartbeat": "1"}) as response:
+            pieces = response.iter_bytes()
+            assert next(pieces).startswith(b": ")
+            engine.script = reply
+            released.set()
+            rest = b"".join(pieces)
+        first.result()
+    (chunk,) = chunks_of(rest.decode())
+    assert "Internal Server Error" in chunk["error"]["message"]
+
+
 def test_the_connection_of_a_stream_that_was_cut_is_closed(gateway, engine):
     engine.script = sse_reply(chat_events(["a", "b", "c"]), cut_after=2)
     content = dumps(body(stream=True))
