@@ -157,7 +157,7 @@ run(asyncio.wait_for(main(), 20))
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_is_noticed_and_so_is_the_next_while_the_server_goes_on(number):
     """In a process of its own: a signal is for all of a process, whatever else runs in it."""
     done = subprocess.run(

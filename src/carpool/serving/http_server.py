@@ -84,11 +84,13 @@ async def http_server(
 
 
 def stop_signals() -> asyncio.Event:
-    """Set by SIGINT and SIGTERM; clear it to notice the next."""
+    """Set by SIGINT and SIGTERM, and by SIGHUP (its terminal has gone) unless that is ignored, as
+    under nohup; clear it to notice the next."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stop.set)
     return stop
 
 
