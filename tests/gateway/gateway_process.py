@@ -68,6 +68,7 @@ class ScriptedEngine:
     def __init__(self, max_num_seqs: int = 16, kv_tokens: int = 1_000_000) -> None:
         self.script: Script = plausible
         self.models = (MODEL,)
+        self.is_loading = False
         self.load: tuple[int, int] | None = None
         """Requests that it says are running and waiting, whosever they are."""
         self._info = {
@@ -90,6 +91,10 @@ class ScriptedEngine:
     def asked(self) -> list[SeenRequest]:
         """What was to be answered, without probes, since `forget`."""
         return [request for request in self._mock.requests if request.method == "POST"]
+
+    @property
+    def num_probes(self) -> int:
+        return sum(request.method == "GET" for request in self._mock.requests)
 
     @property
     def left(self) -> list[SeenClose]:
@@ -131,6 +136,8 @@ class ScriptedEngine:
     def _reply(self, request: SeenRequest) -> Reply:
         if request.method != "GET":
             return reply_of(self.script, request)
+        if self.is_loading:
+            return json_reply({"error": {"message": "Loading model"}}, 503)
         if request.path == "/server_info":
             return json_reply(self._info)
         if request.path == "/metrics" and self.load is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gateway_process import ScriptedEngine, gateway_process, until
-from mock_engine import json_reply
+from mock_engine import chat_events, json_reply, sse_reply
 
 BIG, SMALL = "big-model", "small-model"
 TOO_MUCH = "Why not? " * 600_000
@@ -63,6 +63,36 @@ def test_a_burst_is_spread_over_the_replicas_and_counted_until_it_ends(house, en
         assert (len(first.asked), len(second.asked)) == (10, 10)
     assert {answer.result().status_code for answer in burst} == {200}
     until(lambda: house.is_idle)
+
+
+def test_clients_that_leave_are_off_the_load_of_their_engines(house, engines):
+    ada = house.add_person()
+    first, second, _ = engines
+    first.script = second.script = sse_reply(chat_events(["word "] * 4), stall_after=2)
+    for _ in range(60):
+        with ada.stream(model=BIG) as response:
+            next(response.iter_bytes())
+    until(lambda: house.is_idle)
+    first.forget()
+    second.forget()
+    with first.holding(), second.holding():
+        burst = [ada.start(model=BIG) for _ in range(20)]
+        until(lambda: len(first.asked) + len(second.asked) == 20)
+        assert (len(first.asked), len(second.asked)) == (10, 10)
+    assert {answer.result().status_code for answer in burst} == {200}
+
+
+def test_the_engine_with_less_to_do_is_asked(house, engines):
+    ada = house.add_person()
+    first, second, _ = engines
+    with first.holding(), second.holding() as released:
+        burst = [ada.start(model=BIG) for _ in range(8)]
+        until(lambda: (len(first.asked), len(second.asked)) == (4, 4))
+        released.set()
+        until(lambda: house.num_in_flight == 4)
+        assert {ada.ask(model=BIG).status_code for _ in range(6)} == {200}
+        assert (len(first.asked), len(second.asked)) == (4, 10)
+    assert {answer.result().status_code for answer in burst} == {200}
 
 
 def test_alike_prompts_go_where_their_prefix_is_known(house, engines):

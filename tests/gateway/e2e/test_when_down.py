@@ -3,6 +3,7 @@
 import contextlib
 import time
 
+import httpx
 import pytest
 from gateway_process import (
     CHAT,
@@ -10,6 +11,7 @@ from gateway_process import (
     ScriptedEngine,
     chunks_of,
     gateway_process,
+    plausible,
     read_until_cut,
     until,
 )
@@ -106,6 +108,34 @@ def test_a_request_that_nobody_received_is_held_until_the_engine_is_back(tmp_pat
         assert waiting.result().status_code == 200
 
 
+def test_an_engine_that_loads_is_waited_for_and_is_not_down(tmp_path):
+    with housed(tmp_path) as house:
+        ada = house.gateway.add_person()
+        house.take_away()
+        house.engine.is_loading = True
+        house.put_back()
+        waiting = ada.start()
+        until(lambda: house.gateway.num_waiting == 1)
+        until(lambda: house.engine.num_probes >= 3)
+        assert house.gateway.http.get("/health").status_code == 200
+        assert house.gateway.http.get("/ready").status_code == 503
+        house.engine.is_loading = False
+        assert waiting.result().status_code == 200
+
+
+def test_who_is_refused_while_the_engine_loads_is_told_so(tmp_path):
+    with housed(tmp_path, "--when-down", "refuse") as house:
+        ada = house.gateway.add_person()
+        house.take_away()
+        house.engine.is_loading = True
+        house.put_back()
+        refused = until(lambda: (r := ada.ask()).json()["error"]["code"] == "loading" and r)
+        assert refused.status_code == 503
+        assert int(refused.headers["retry-after"]) >= 1
+        house.engine.is_loading = False
+        until(lambda: ada.ask().status_code == 200)
+
+
 def test_the_fallback_answers_while_the_engine_is_away_and_says_so(house, hosted):
     ada = house.gateway.add_person()
     assert "x-carpool-fallback" not in ada.ask().headers
@@ -142,6 +172,45 @@ def test_not_one_byte_of_a_private_key_reaches_the_fallback(house, hosted):
     assert "x-carpool-fallback" not in answer.headers
     assert hosted.num_connections == num_connections
     assert len(posts(hosted)) == 1
+
+
+FAULTS = {
+    "busy": json_reply({"error": {"message": "busy"}}, 503),
+    "cut": Reply(cut_after=0),
+    "no HTTP": Reply(raw=b"HTTP/1."),
+    "late": json_reply({}, head_delay=30),
+    "error event": sse_reply([b'data: {"error": {"message": "no", "code": 503}}\n\n']),
+    "cut stream": sse_reply(chat_events(list("abc")), cut_after=2),
+}
+
+
+def test_a_private_key_s_prompts_stay_here_whatever_the_engine_does(hosted, tmp_path):
+    options = ("--fallback", hosted.url, "--first-byte-timeout", "1", "--max-waiting", "1")
+    with housed(tmp_path, *options, "--max-wait", "0.3", num_seats=1) as house:
+        ada, ben, eve = house.gateway.add_people(3, is_private=True)
+        for name, fault in FAULTS.items():
+            house.engine.script = fault
+            with ada.stream() as response:
+                content = b""
+                with contextlib.suppress(httpx.RemoteProtocolError):
+                    for piece in response.iter_bytes():
+                        content += piece
+            assert b"error" in content, name
+        codes = [ada.ask().json()["error"]["code"] for _ in range(3)]
+        assert "backend_down" in codes  # its breaker is open
+        house.engine.script = plausible
+        until(lambda: ada.ask().status_code == 200)
+        with house.engine.holding():
+            running = ada.start()
+            until(lambda: house.gateway.num_in_flight == 1)
+            waiting = ben.start()
+            until(lambda: house.gateway.num_waiting == 1)
+            assert eve.ask().json()["error"]["code"] == "queue_full"
+            assert waiting.result().json()["error"]["code"] == "queue_timeout"
+            assert running.result().status_code == 504
+        house.kill()
+        assert ada.ask().status_code == 503
+        assert not hosted.num_connections
 
 
 def test_not_one_byte_of_a_private_model_leaves(hosted, tmp_path):
