@@ -219,7 +219,8 @@ class Answer:
     async def _read_whole(self) -> None:
         self.first_byte_at = self._now()
         body = await self._rest_of_body()
-        if not self._response.is_delimited and not _is_json(body):
+        is_plain = not first_value(self.headers, b"content-encoding")
+        if is_plain and not self._response.is_delimited and not _is_json(body):
             raise CutOff("the engine closed the connection in the middle of its answer")
         if self.status < 400:
             self._sniffer.see_whole(body)
