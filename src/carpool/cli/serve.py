@@ -17,6 +17,7 @@ from carpool.cli.first_key import first_key
 from carpool.errors import CarpoolError
 from carpool.gateway.logs import LogFormat, set_up_logging
 from carpool.gateway.model_config import BackendConfig, FallbackConfig, ModelConfig, WhenDown
+from carpool.gateway.redis_link import check_counters
 from carpool.gateway.upstream_errors import Timeouts
 from carpool.gateway.waiting_room import QueueLimits
 
@@ -120,6 +121,16 @@ def serve(
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    counters: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="CARPOOL_COUNTERS",
+            help="Redis or Valkey by which several workers and gateways share limits and seats, "
+            "like redis://127.0.0.1:6379/0 (docs/workers.md).",
+            show_envvar=True,
+        ),
+    ] = None,
     admin_port: Annotated[
         int | None,
         typer.Option(
@@ -158,6 +169,8 @@ def serve(
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key go together")
     set_up_logging(log_format, has_access_lines=access_log)
+    if counters is not None:
+        check_counters(counters)
     tracing = None if otlp_endpoint is None else _tracing(otlp_endpoint)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
 
@@ -199,6 +212,7 @@ def serve(
             journal_folder=_journal_folder(store.url),
             needs_keys=not no_auth,
             has_access_log=access_log,
+            counters=counters,
             tracing=tracing,
         )
         key = None if no_auth or as_json else first_key(store)

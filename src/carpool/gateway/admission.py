@@ -13,12 +13,13 @@ the counter with length prediction): a gateway learns of tokens only afterwards.
 
 from collections import Counter
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from carpool.gateway.in_flight import InFlightCounts, decrement
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.refusal import Refusal, whole_seconds
 from carpool.gateway.ticket import Ticket
-from carpool.gateway.waiting_room import QueueLimits, WaitingRoom
+from carpool.gateway.waiting_room import QueueLimits, Room, WaitingRoom, objection
 from carpool.scheduling.capacity import Capacity
 from carpool.scheduling.queue import FairShareQueue
 from carpool.store.lane import Lane
@@ -28,6 +29,13 @@ OUTPUT_TOKEN_WEIGHT = 2.0
 FIRST_SERVICE_S = 5.0
 """What a request is taken to need before any has ended."""
 _MEMORY = 8
+
+
+class Elsewhere(NamedTuple):
+    """Requests of other workers that wait for, or are at, the same engines."""
+
+    waiting: int = 0
+    in_flight: int = 0
 
 
 class Admission:
@@ -45,6 +53,7 @@ class Admission:
         self.is_paused = False
         """While the backend takes nothing, everybody waits."""
         self.waiting = WaitingRoom(limits)
+        self.elsewhere = Elsewhere()
         self.in_flight_tokens = 0
         self.in_flight_seqs = 0
         self._lanes = {
@@ -75,12 +84,10 @@ class Admission:
         """Whether a ticket goes to the backend without any wait, and so is in flight from here
         on: what `enter` and `grant` come to when nobody waits, for much less. If not, nothing
         has changed. Raises Refusal when it is too large for the backend."""
-        self._check_size(ticket)
+        self.check_size(ticket)
         if self.is_paused or len(self.waiting) or not self._may_go_alone(ticket):
             return False
-        lane = self._lanes[ticket.lane]
-        lane.set_weight(ticket.person_id, ticket.weight)
-        lane.pass_by(ticket.person_id)
+        self._pass_by(ticket)
         ticket.entered_at = now
         self._charge(ticket, ticket.num_prompt_tokens, ticket.num_output_tokens)
         self._start(ticket, now)
@@ -92,10 +99,15 @@ class Admission:
         Raises Refusal when it is too large for the backend, or when the queue, or the person's
         share of it, is full.
         """
-        self._check_size(ticket)
-        self._check_room(ticket)
+        self.check_size(ticket)
+        if self.waiting.objection(ticket) is not None:
+            raise self.no_room(ticket, self.waiting.room_of(ticket))
         ticket.entered_at = now
         ticket.position = self.waiting.num_before(ticket)
+        self.push(ticket)
+
+    def push(self, ticket: Ticket) -> None:
+        """Queue a ticket for which somebody else has found room."""
         lane = self._lanes[ticket.lane]
         lane.set_weight(ticket.person_id, ticket.weight)
         lane.push(ticket)
@@ -105,12 +117,22 @@ class Admission:
         """Tickets that go to the backend now, in order; they are in flight from here on."""
         granted: list[Ticket] = []
         while not self.is_paused and (ticket := self._next()) is not None:
-            # Charged before it leaves the queue, so that its counter is there when a rank is taken.
-            self._charge(ticket, ticket.num_prompt_tokens, ticket.num_output_tokens)
-            self._stop_waiting(ticket)
-            self._start(ticket, now)
+            self.start(ticket, now)
             granted.append(ticket)
         return granted
+
+    def start(self, ticket: Ticket, now: float) -> None:
+        """A ticket goes to the backend, by whoever's word; one that is there already stays."""
+        if ticket in self._in_flight:
+            return
+        is_waiting = ticket in self.waiting
+        if not is_waiting:
+            self._pass_by(ticket)
+        # Charged before it leaves the queue, so that its counter is there when a rank is taken.
+        self._charge(ticket, ticket.num_prompt_tokens, ticket.num_output_tokens)
+        if is_waiting:
+            self._stop_waiting(ticket)
+        self._start(ticket, now)
 
     def leave(
         self, ticket: Ticket, now: float, num_prompt_tokens: int = 0, num_output_tokens: int = 0
@@ -148,7 +170,7 @@ class Admission:
 
     def retry_after_s(self) -> float:
         """When the queue will have drained."""
-        return self.seconds_until(len(self.waiting) + 1)
+        return self.seconds_until(len(self.waiting) + self.elsewhere.waiting + 1)
 
     def person_retry_after_s(self, person_id: str) -> float:
         """When this person's next ticket goes: once everybody who waits has had one."""
@@ -158,11 +180,26 @@ class Admission:
         """Seconds until `num_ended` more requests have ended, by the rate at which they do:
         those in flight, over what one of them has been taking (Little's law)."""
         service_s = FIRST_SERVICE_S if self._service_s is None else self._service_s
-        return num_ended * service_s / (len(self._in_flight) or self.capacity.max_num_seqs)
+        num_in_flight = len(self._in_flight) + self.elsewhere.in_flight
+        return num_ended * service_s / (num_in_flight or self.capacity.max_num_seqs)
 
-    # ----------------------------------------------------------------- internal
+    def no_room(self, ticket: Ticket, room: Room) -> Refusal:
+        """Why a ticket may not wait in that room, in which there is none for it."""
+        found = objection(ticket, self.limits, room)
+        outcome = Outcome.QUEUE_FULL if found is None else found.outcome
+        message = "the queue is full" if found is None else found.message
+        wait = self.retry_after_s()
+        if outcome is Outcome.QUEUE_SHARE:
+            wait = self.seconds_until(room.others + 1)
+        return Refusal(
+            outcome,
+            f"{message}; try again in {whole_seconds(wait)} s",
+            limit="queue",
+            retry_after_s=wait,
+        )
 
-    def _check_size(self, ticket: Ticket) -> None:
+    def check_size(self, ticket: Ticket) -> None:
+        """Raises Refusal when it is too large for the backend."""
         most = self.max_request_tokens or self.capacity.kv_tokens
         if ticket.num_tokens > most:
             raise Refusal(
@@ -173,20 +210,7 @@ class Admission:
                 limit="kv_tokens",
             )
 
-    def _check_room(self, ticket: Ticket) -> None:
-        objection = self.waiting.objection(ticket)
-        if objection is None:
-            return
-        if objection.outcome is Outcome.QUEUE_SHARE:
-            wait = self.person_retry_after_s(ticket.person_id)
-        else:
-            wait = self.retry_after_s()
-        raise Refusal(
-            objection.outcome,
-            f"{objection.message}; try again in {whole_seconds(wait)} s",
-            limit="queue",
-            retry_after_s=wait,
-        )
+    # ----------------------------------------------------------------- internal
 
     def _next(self) -> Ticket | None:
         """The first that may go. Who is held by a limit of their own, or has something in flight
@@ -288,6 +312,11 @@ class Admission:
         self.in_flight_seqs += ticket.num_seqs
         self._in_flight_by_person[ticket.person_id] += 1
         self.counts.start(ticket)
+
+    def _pass_by(self, ticket: Ticket) -> None:
+        lane = self._lanes[ticket.lane]
+        lane.set_weight(ticket.person_id, ticket.weight)
+        lane.pass_by(ticket.person_id)
 
     def _stop_waiting(self, ticket: Ticket) -> None:
         self._lanes[ticket.lane].remove(ticket)

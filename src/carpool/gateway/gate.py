@@ -9,6 +9,7 @@ from carpool.gateway.admission import Admission
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.refusal import Refusal, whole_seconds
 from carpool.gateway.ticket import Ticket
+from carpool.scheduling.capacity import Capacity
 
 
 class Seat:
@@ -69,8 +70,7 @@ class Gate:
     def enter(self, ticket: Ticket) -> Seat:
         """Take a place in the queue. Raises Refusal when there is none. The seat's `with` must
         follow: its end leaves the queue, or gives the seat back."""
-        if self._closed is not None:
-            raise self._closed.with_traceback(None)  # or it would grow with every request
+        self._check_open()
         now = self._clock()
         if self.admission.enter_at_once(ticket, now):
             return Seat(ticket, None, self._leave)
@@ -79,6 +79,10 @@ class Gate:
         self._waits[ticket.request_id] = granted
         self.pump()
         return Seat(ticket, granted, self._leave)
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise self._closed.with_traceback(None)  # or it would grow with every request
 
     def _leave(self, seat: Seat) -> None:
         granted = self._waits.pop(seat.ticket.request_id, None)
@@ -95,11 +99,25 @@ class Gate:
         """Let everybody go who may. Call it when seats, memory or the backend came back."""
         now = self._clock()
         for ticket in self.admission.grant(now):
-            if (granted := self._waits.get(ticket.request_id)) is not None and not granted.done():
-                granted.set_result(None)
+            self._let_go(ticket)
         if self.admission.num_waiting:
-            self._refuse(self.admission.expire(now), self._waited_too_long)
-            self._set_timer(now)
+            self._expire(now)
+
+    def set_capacity(
+        self, capacity: Capacity | None, max_request_tokens: int | None, *, is_paused: bool
+    ) -> None:
+        """What the engines carry together, and the most that one of them can hold; None where
+        none has said. They take nothing while the gate `is_paused`."""
+        if capacity is not None:
+            self.admission.capacity = capacity
+            self.admission.max_request_tokens = max_request_tokens
+        self.admission.is_paused = is_paused
+        self.pump()
+
+    def num_foreign(self, num_at_engines: int, num_foreign: int) -> int:
+        """Requests of others than this gate lets in, of those that the engines say they have:
+        `num_foreign` were not sent by this process."""
+        return num_foreign
 
     def refuse_waiting(self, is_meant: Callable[[Ticket], bool], refusal: Refusal) -> None:
         """Send away those who wait and are meant, with `refusal`."""
@@ -118,6 +136,14 @@ class Gate:
         """Take nobody in any more, and send away those who wait."""
         self._closed = refusal
         self.refuse_waiting(lambda _: True, refusal)
+
+    def _let_go(self, ticket: Ticket) -> None:
+        if (granted := self._waits.get(ticket.request_id)) is not None and not granted.done():
+            granted.set_result(None)
+
+    def _expire(self, now: float) -> None:
+        self._refuse(self.admission.expire(now), self._waited_too_long)
+        self._set_timer(now)
 
     def _refuse(self, tickets: list[Ticket], reason: Callable[[Ticket], Refusal]) -> None:
         for ticket in tickets:

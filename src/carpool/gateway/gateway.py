@@ -23,9 +23,10 @@ from carpool.gateway.live_state import GatewayLive
 from carpool.gateway.meters import Meters
 from carpool.gateway.metrics import GatewayMetrics
 from carpool.gateway.model_config import ModelConfig
-from carpool.gateway.model_service import ModelService
+from carpool.gateway.model_service import MakeBackend, ModelService, make_backend, own_gate
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.refusal import Refusal
+from carpool.gateway.sharing import Sharing
 from carpool.gateway.subject import Subject
 from carpool.gateway.ticket import Ticket
 from carpool.store.database import Database
@@ -42,12 +43,16 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayOptions:
     """`needs_keys` False lets everybody in, as one person. Engines get their sockets in
-    `run_folder`; usage on its way to the database is in `journal_folder`."""
+    `run_folder`; usage on its way to the database is in `journal_folder`. `counters` is the
+    address of the Redis by which limits and seats are shared with others: at least with the
+    `num_workers` of this gateway."""
 
     run_folder: Path
     journal_folder: Path
     needs_keys: bool = True
     has_access_log: bool = False
+    counters: str | None = None
+    num_workers: int = 1
     tracing: "Tracing | None" = None
 
 
@@ -59,22 +64,36 @@ class Gateway:
     """
 
     def __init__(
-        self, models: Sequence[ModelConfig], database: Database, options: GatewayOptions
+        self,
+        models: Sequence[ModelConfig],
+        database: Database,
+        options: GatewayOptions,
+        make_engine: MakeBackend | None = None,
     ) -> None:
+        """`make_engine` makes engines otherwise than their configuration says."""
         self._usage = UsageStore(database)
         self._ring = KeyRing(self._on_revoked, self._on_changed)
-        self._allowances = Allowances(Meters(self._used_tokens))
+        self._sharing: Sharing | None = None
+        if options.counters is not None:
+            self._sharing = Sharing(options.counters, options.num_workers, self._used_tokens)
+        self._allowances = Allowances(
+            Meters(self._used_tokens) if self._sharing is None else self._sharing.limits
+        )
         self._key_watch = KeyWatch(self._ring, KeyStore(database))
         if options.needs_keys:
             self._key_watch.load()
         counts = InFlightCounts()
-        self._services = [ModelService(config, options.run_folder, counts) for config in models]
+        make_engine = make_engine or partial(make_backend, options.run_folder)
+        make_gate = own_gate if self._sharing is None else self._sharing.make_gate
+        self._services = [ModelService(config, counts, make_engine, make_gate) for config in models]
         self.models = [service.model for service in self._services]
         self._ledger = Ledger(
             options.journal_folder, self._usage.insert, asyncio.get_running_loop().call_soon
         )
         keys_age_s = (lambda: self._key_watch.age_s) if options.needs_keys else None
-        self._metrics = GatewayMetrics(self.models, self._ledger, keys_age_s)
+        self._metrics = GatewayMetrics(
+            self.models, self._ledger, keys_age_s, self._are_counters_away
+        )
         access_log = AccessLog() if options.has_access_log else None
         books = Books(self._ledger, self._metrics, access_log, options.tracing)
         self._tracing = options.tracing
@@ -98,6 +117,8 @@ class Gateway:
     def start(self) -> None:
         self._run("usage", self._ledger.run())
         self._run("event loop's lag", self._metrics.watch_loop())
+        if self._sharing is not None:
+            self._run("shared counters", self._sharing.run())
         if self.needs_keys:
             self._run("keys", self._key_watch.run())
         for service in self._services:
@@ -153,6 +174,9 @@ class Gateway:
         self._allowances.forget()
         for model in self.models:
             model.gate.renew(partial(self._allowances.renew, self._ring, model))
+
+    def _are_counters_away(self) -> bool:
+        return self._sharing is not None and self._sharing.is_away
 
     def _used_tokens(self, subject: Subject) -> tuple[int, int]:
         def since(moment: float) -> int:

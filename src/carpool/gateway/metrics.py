@@ -86,6 +86,7 @@ class GatewayMetrics(Collector):
         models: Iterable[ServedModel],
         ledger: Ledger,
         keys_age_s: Callable[[], float] | None = None,
+        are_counters_away: Callable[[], bool] = lambda: False,
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
@@ -95,6 +96,7 @@ class GatewayMetrics(Collector):
         self._loop_lag = Histogram(LAG_BOUNDS)
         self._ledger = ledger
         self._keys_age_s = keys_age_s
+        self._are_counters_away = are_counters_away
 
     def queued(self, model: str, seconds: float) -> None:
         """A request of that model has waited for its seat, and has it."""
@@ -197,6 +199,10 @@ class GatewayMetrics(Collector):
         ledger = self._ledger
         gauges: dict[str, tuple[str, float]] = {
             "database_away": ("1 while usage cannot be written", ledger.is_database_away),
+            "counters_away": (
+                "1 while shared limits and seats cannot be reached",
+                self._are_counters_away(),
+            ),
             "ledger_rows_waiting": ("Rows that the next flush takes", ledger.num_waiting),
             "ledger_rows_spooled": ("Rows kept on disk for a database", ledger.num_spooled),
         }

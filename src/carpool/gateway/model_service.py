@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,25 +34,40 @@ UNKNOWN_CAPACITY = Capacity(1, sys.maxsize, sys.maxsize, Provenance.PREDICTED)
 LOAD_POLL_S = 1.0
 
 
+MakeBackend = Callable[[ModelConfig, int], Backend]
+MakeGate = Callable[[str, Sequence[Address], Admission], Gate]
+"""Of a model with that name at engines with these addresses."""
+
+
 class ModelService:
     """Supervises the engines of one model and keeps what is served, `model`, level with them.
 
     To be made in the event loop that it then works in.
     """
 
-    def __init__(self, config: ModelConfig, run_folder: Path, counts: InFlightCounts) -> None:
-        """Raises CarpoolError for an engine that cannot be what the configuration says."""
+    def __init__(
+        self,
+        config: ModelConfig,
+        counts: InFlightCounts,
+        make_backend: MakeBackend,
+        make_gate: MakeGate,
+    ) -> None:
+        """`make_backend` is called for each engine by its number, `make_gate` once. Raises
+        CarpoolError for an engine that cannot be what the configuration says."""
         self.config = config
         admission = Admission(UNKNOWN_CAPACITY, config.queue, counts)
         admission.is_paused = True
         self.supervisors = [
-            Supervisor(_backend(config, number, run_folder))
-            for number in range(len(config.backends))
+            Supervisor(make_backend(config, number)) for number in range(len(config.backends))
         ]
         self.model = ServedModel(
             name=config.name,
             aliases=config.aliases,
-            gate=Gate(admission, asyncio.get_running_loop().time),
+            gate=make_gate(
+                config.name,
+                [supervisor.backend.address for supervisor in self.supervisors],
+                admission,
+            ),
             replicas=[
                 self._replica(supervisor, backend)
                 for supervisor, backend in zip(self.supervisors, config.backends, strict=True)
@@ -86,15 +102,13 @@ class ModelService:
         """Ask the engines how busy they are, until cancelled: others may use them, too."""
         while True:
             await asyncio.sleep(LOAD_POLL_S)
-            loads = [replica.num_foreign for replica in self.model.replicas]
             for supervisor, replica in zip(self.supervisors, self.model.replicas, strict=True):
                 if replica.is_ready:
                     with contextlib.suppress(BackendUnreachable):
                         load = await supervisor.backend.read_load()
                         if load is not None:
                             replica.heard_load(load.num_running + load.num_waiting)
-            if loads != [replica.num_foreign for replica in self.model.replicas]:
-                self._set_capacity()
+            self._set_capacity()
 
     def _replica(self, supervisor: Supervisor, config: BackendConfig) -> Replica:
         backend = supervisor.backend
@@ -132,17 +146,26 @@ class ModelService:
     def _set_capacity(self) -> None:
         replicas = self.model.replicas
         ready = [replica for replica in replicas if replica.is_ready]
-        admission = self.model.gate.admission
-        admission.is_paused = not ready
+        gate = self.model.gate
         known = [each.capacity for each in ready or replicas if each.capacity is not None]
-        if known:
-            num_foreign = sum(replica.num_foreign for replica in ready)
-            admission.capacity = _sum(known, num_foreign)
-            admission.max_request_tokens = max(each.kv_tokens for each in known)
-        self.model.gate.pump()
+        num_foreign = gate.num_foreign(
+            sum(replica.num_at_engine for replica in ready),
+            sum(replica.num_foreign for replica in ready),
+        )
+        gate.set_capacity(
+            _sum(known, num_foreign) if known else None,
+            max((each.kv_tokens for each in known), default=None),
+            is_paused=not ready,
+        )
 
 
-def _backend(config: ModelConfig, number: int, run_folder: Path) -> Backend:
+def own_gate(model: str, engines: Sequence[Address], admission: Admission) -> Gate:
+    """Of seats that nobody else knows of."""
+    return Gate(admission, asyncio.get_running_loop().time)
+
+
+def make_backend(run_folder: Path, config: ModelConfig, number: int) -> Backend:
+    """As the configuration says. What is launched gets its socket in `run_folder`."""
     backend = config.backends[number]
     name = config.name if len(config.backends) == 1 else f"{config.name}/{number}"
     if is_url(backend.engine):

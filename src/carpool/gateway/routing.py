@@ -20,6 +20,7 @@ class Replica:
     """One engine that serves a model. `state` is what its supervisor says, `capacity` what it
     carries (None: not known yet), `model` its own name for the model (None: as asked);
     `retry_after_s` says when it may be back.
+    `num_at_engine` is what it said last that it has,
     `num_in_flight` counts requests until their bodies end, `num_foreign` what others than this
     gateway have there."""
 
@@ -51,6 +52,7 @@ class Replica:
         self.num_in_flight = 0
         self.peak_in_flight = 0
         self.num_foreign = 0
+        self.num_at_engine = 0
 
     @property
     def is_ready(self) -> bool:
@@ -68,6 +70,7 @@ class Replica:
     def heard_load(self, num_at_engine: int) -> None:
         """The engine says how many requests it has. What it says is a little old, so only what
         exceeds the most that were ours since it was last asked is somebody else's."""
+        self.num_at_engine = num_at_engine
         self.num_foreign = max(0, num_at_engine - self.peak_in_flight)
         self.peak_in_flight = self.num_in_flight
 

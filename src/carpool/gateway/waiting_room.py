@@ -38,6 +38,17 @@ class NoRoom(NamedTuple):
     message: str
 
 
+class Room(NamedTuple):
+    """Requests that wait and their tokens, those of one person among them, and how many other
+    people wait."""
+
+    requests: int
+    tokens: int
+    own_requests: int
+    own_tokens: int
+    others: int
+
+
 class WaitingRoom:
     """Tickets in the order in which they came, counted by person, key and lane."""
 
@@ -58,6 +69,9 @@ class WaitingRoom:
 
     def __contains__(self, ticket: Ticket) -> bool:
         return self._tickets.get(ticket.request_id) is ticket
+
+    def get(self, request_id: str) -> Ticket | None:
+        return self._tickets.get(request_id)
 
     def add(self, ticket: Ticket) -> None:
         self._tickets[ticket.request_id] = ticket
@@ -88,46 +102,20 @@ class WaitingRoom:
         lane_before = self._lanes[Lane.INTERACTIVE].total() if ticket.lane is Lane.BATCH else 0
         return lane_before + rounds
 
-    def objection(self, ticket: Ticket) -> NoRoom | None:
-        """Why `ticket` may not wait; None if it may."""
-        if ticket.person_id in self._requests:
-            return self._beyond_share(ticket) or self._beyond(ticket, COMMON_PART)
-        return self._beyond(ticket, 1.0)
-
-    def _beyond_share(self, ticket: Ticket) -> NoRoom | None:
-        """Whether a person who has something waiting has their part of the room."""
-        num_parts = self.num_others(ticket.person_id) + 2
-        requests, tokens = self._requests[ticket.person_id], self._tokens[ticket.person_id]
-        max_requests = max(1, self.limits.max_requests // num_parts)
-        max_tokens = self.limits.max_tokens // num_parts
-        if requests >= max_requests:
-            mine, share = f"{requests} requests", f"{max_requests} of {self.limits.max_requests}"
-        elif tokens + ticket.num_tokens > max_tokens:
-            mine = f"requests of {tokens:,} tokens"
-            share = f"{max_tokens:,} of {self.limits.max_tokens:,} tokens"
-        else:
-            return None
-        return NoRoom(
-            Outcome.QUEUE_SHARE,
-            f"you have {mine} waiting, and your share of the queue is {share}; wait for some of "
-            "them to be answered",
+    def room_of(self, ticket: Ticket) -> Room:
+        """As its person finds it."""
+        person_id = ticket.person_id
+        return Room(
+            len(self._tickets),
+            self.num_tokens,
+            self._requests[person_id],
+            self._tokens[person_id],
+            self.num_others(person_id),
         )
 
-    def _beyond(self, ticket: Ticket, part: float) -> NoRoom | None:
-        """Whether that part of the room is full."""
-        limits, num_requests = self.limits, len(self._tickets)
-        if num_requests >= math.ceil(part * limits.max_requests):
-            what = f"{num_requests} requests are waiting and {limits.max_requests} may"
-        elif num_requests and self.num_tokens + ticket.num_tokens > part * limits.max_tokens:
-            what = (
-                f"requests of {self.num_tokens:,} tokens are waiting and {limits.max_tokens:,} "
-                f"tokens may, and this request has about {ticket.num_tokens:,}"
-            )
-        else:
-            return None
-        if part < 1:
-            what += " (the last of it is for people who have nothing waiting)"
-        return NoRoom(Outcome.QUEUE_FULL, f"the queue is full: {what}")
+    def objection(self, ticket: Ticket) -> NoRoom | None:
+        """Why `ticket` may not wait; None if it may."""
+        return objection(ticket, self.limits, self.room_of(ticket))
 
     def _count(self, ticket: Ticket, sign: int) -> None:
         self.num_tokens += sign * ticket.num_tokens
@@ -135,6 +123,49 @@ class WaitingRoom:
         _add(self._tokens, ticket.person_id, sign * ticket.num_tokens)
         _add(self._by_key, ticket.key_id, sign)
         _add(self._lanes[ticket.lane], ticket.person_id, sign)
+
+
+def objection(ticket: Ticket, limits: QueueLimits, room: Room) -> NoRoom | None:
+    """Why `ticket` may not wait in that room; None if it may."""
+    if room.own_requests:
+        return _beyond_share(ticket, limits, room) or _beyond(ticket, limits, room, COMMON_PART)
+    return _beyond(ticket, limits, room, 1.0)
+
+
+def _beyond_share(ticket: Ticket, limits: QueueLimits, room: Room) -> NoRoom | None:
+    """Whether a person who has something waiting has their part of the room."""
+    num_parts = room.others + 2
+    requests, tokens = room.own_requests, room.own_tokens
+    max_requests = max(1, limits.max_requests // num_parts)
+    max_tokens = limits.max_tokens // num_parts
+    if requests >= max_requests:
+        mine, share = f"{requests} requests", f"{max_requests} of {limits.max_requests}"
+    elif tokens + ticket.num_tokens > max_tokens:
+        mine = f"requests of {tokens:,} tokens"
+        share = f"{max_tokens:,} of {limits.max_tokens:,} tokens"
+    else:
+        return None
+    return NoRoom(
+        Outcome.QUEUE_SHARE,
+        f"you have {mine} waiting, and your share of the queue is {share}; wait for some of "
+        "them to be answered",
+    )
+
+
+def _beyond(ticket: Ticket, limits: QueueLimits, room: Room, part: float) -> NoRoom | None:
+    """Whether that part of the room is full."""
+    if room.requests >= math.ceil(part * limits.max_requests):
+        what = f"{room.requests} requests are waiting and {limits.max_requests} may"
+    elif room.requests and room.tokens + ticket.num_tokens > part * limits.max_tokens:
+        what = (
+            f"requests of {room.tokens:,} tokens are waiting and {limits.max_tokens:,} "
+            f"tokens may, and this request has about {ticket.num_tokens:,}"
+        )
+    else:
+        return None
+    if part < 1:
+        what += " (the last of it is for people who have nothing waiting)"
+    return NoRoom(Outcome.QUEUE_FULL, f"the queue is full: {what}")
 
 
 def _add(counter: Counter[str], name: str, number: int) -> None:
