@@ -75,7 +75,9 @@ def act(rng, world, make_request):
     """One random event."""
     live = [request for request in world.requests if not request.is_finished]
     draw = rng.random()
-    if draw < 0.3:
+    if draw < 0.05:
+        world.scheduler.shared_prompt_tokens = rng.choice([None, 1, 3, 9])
+    elif draw < 0.3:
         with suppress(RequestRejected):
             world.add(draw_request(rng, make_request, world.config))
     elif draw < 0.36 and live:
@@ -114,6 +116,10 @@ def test_no_sequence_of_events_breaks_an_invariant(make_request, world_of):
         @initialize(rng=st.randoms(use_true_random=False), policies=st.sampled_from(POLICIES))
         def start(self, rng, policies):
             self.world = world_of(draw_config(rng, *policies))
+
+        @rule(number=st.sampled_from([None, 1, 3, 9]))
+        def bound_shared_steps(self, number):
+            self.world.scheduler.shared_prompt_tokens = number
 
         @rule(rng=st.randoms(use_true_random=False))
         def add(self, rng):

@@ -174,3 +174,32 @@ def test_an_aborted_request_gives_its_place_under_the_cap_back(make_world, make_
     world.finish()
     world.step()
     assert second.status == "running"
+
+
+def test_steps_are_short_while_several_people_are_here(make_world, make_request):
+    world = make_world(
+        max_num_batched_tokens=64,
+        long_prefill_token_threshold=32,
+        num_blocks=99,
+        max_model_len=300,
+        **FAIR,
+    )
+    world.scheduler.shared_prompt_tokens = 16
+    first = world.add(make_request(1, person_id="ann", max_tokens=99))
+    world.step()
+    flood = world.add(make_request(200, person_id="ann", max_tokens=1))
+    plan = {item.request: item.num_tokens for item in world.begin().scheduled}
+    assert plan == {first: 1, flood: 63}, "ann is alone"
+    late = world.add(make_request(10, person_id="bob", max_tokens=20))
+    world.finish()
+    plan = {item.request: item.num_tokens for item in world.begin().scheduled}
+    assert plan == {first: 1, flood: 6, late: 10}, "bob has had less, and gets what ann leaves"
+    world.finish()
+    plan = {item.request: item.num_tokens for item in world.begin().scheduled}
+    assert plan == {first: 1, late: 1, flood: 16}, "a decode is no token of a prompt"
+    world.abort(late)
+    world.finish()
+    plan = {item.request: item.num_tokens for item in world.begin().scheduled}
+    assert plan == {first: 1, flood: 63}, "ann is alone again"
+    world.finish()
+    world.drain()

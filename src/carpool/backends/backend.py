@@ -46,6 +46,7 @@ class Quirks:
     generate. `max_tokens_name` is the only name by which chat completions know the cap on
     output (None: "max_tokens" and "max_completion_tokens"); any other is silently ignored.
     `has_stream_usage`: `stream_options.include_usage` is known and answered.
+    `person_header` tells an engine whose request it is, so that it can be fair, too.
     `probe_interval_s` is how long to leave between probes of an engine that is ready."""
 
     health_path: str
@@ -53,6 +54,7 @@ class Quirks:
     has_stream_usage: bool = True
     priority_order: PriorityOrder = PriorityOrder.NONE
     probe_interval_s: float = 1.0
+    person_header: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

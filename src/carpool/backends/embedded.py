@@ -21,7 +21,7 @@ class EmbeddedBackend(HttpBackend):
     """The embedded engine; it says what it carries in a line of JSON once it is ready."""
 
     kind = BackendKind.EMBEDDED
-    quirks = Quirks(health_path="/ready")
+    quirks = Quirks(health_path="/ready", person_header="x-carpool-person")
     defaults = CapacityFacts(max_num_seqs=64, max_model_len=2048)
 
     def facts_of_line(self, line: str) -> CapacityFacts:

@@ -16,6 +16,7 @@ from carpool.engine.logprobs_of_rows import logprobs_of_rows
 from carpool.engine.sampler import sample
 from carpool.engine.sampling_state import SamplingState
 from carpool.engine.stats import EngineStats, StatsRecorder
+from carpool.engine.step_cost import StepCost
 from carpool.scheduling.outputs import (
     ModelRunnerOutput,
     RequestOutput,
@@ -28,6 +29,8 @@ from carpool.scheduling.scheduler import Scheduler
 log = logging.getLogger(__name__)
 
 Logits = NDArray[np.float32]
+
+MIN_SHARED_PROMPT_TOKENS = 16
 
 
 class ModelExecutor(Protocol):
@@ -84,6 +87,7 @@ class EngineCore:
         self._draw_seed = draw_seed
         self._entries: dict[str, _Entry] = {}
         self._recorder = StatsRecorder()
+        self._cost = StepCost()
 
     @property
     def has_unfinished(self) -> bool:
@@ -122,6 +126,7 @@ class EngineCore:
     def step(self) -> list[TokenOutput]:
         """Run one step; empty if there is nothing to run."""
         started = self._clock()
+        self._bound_shared_steps()
         output = self.scheduler.schedule(started)
         if output is None:
             return []
@@ -135,11 +140,20 @@ class EngineCore:
             message = f"the engine failed while computing this request: {error}"
             outputs = self.scheduler.fail(output, self._clock(), message)
         else:
-            outputs = self.scheduler.update(output, result, self._clock())
+            ended = self._clock()
+            num_decodes = _num_decodes(output)
+            num_prompt = output.num_scheduled_tokens - num_decodes
+            self._cost.observe(num_decodes, num_prompt, ended - started)
+            outputs = self.scheduler.update(output, result, ended)
         return [self._finish_output(each, logprobs) for each in outputs]
 
     def stats(self) -> EngineStats:
         return self._recorder.snapshot(self.scheduler.stats())
+
+    def _bound_shared_steps(self) -> None:
+        """Prompts of others may make a step twice as long as it would be, not more."""
+        worth = self._cost.prompt_tokens_worth(len(self.scheduler.running))
+        self.scheduler.shared_prompt_tokens = worth and max(worth, MIN_SHARED_PROMPT_TOKENS)
 
     # ----------------------------------------------------------------- computing
 
@@ -248,6 +262,10 @@ class EngineCore:
             decode_time=0.0 if first_token is None else now - first_token,
             num_output_tokens=request.num_output_tokens,
         )
+
+
+def _num_decodes(output: SchedulerOutput) -> int:
+    return sum(item.num_tokens == 1 and item.is_sampling for item in output.scheduled)
 
 
 def _advance_grammar(state: SamplingState, token_id: int) -> str | None:

@@ -252,6 +252,7 @@ class Exchanges:
         with model.gate.enter(ticket) as seat:
             exchange.position = ticket.position
             await self._wait(exchange, seat, client)
+            exchange.position = ticket.position
             now = asyncio.get_running_loop().time()
             replica = choose_replica(model.replicas, exchange.body.raw[:PREFIX_BYTES], now)
             if replica is None:
@@ -298,7 +299,7 @@ class Exchanges:
     async def _send(self, exchange: Exchange, replica: Replica, client: Client) -> Forwarded:
         """Raises UpstreamError while no byte of an answer was sent."""
         exchange.replica = replica
-        request, target = _request(exchange, replica), _target(replica)
+        request, target = _request(exchange, replica), _target(exchange, replica)
         loop = asyncio.get_running_loop()
         with replica.loaded(loop.time()) as attempt:
             try:
@@ -420,13 +421,18 @@ def _request(exchange: Exchange, replica: Replica) -> ModelRequest:
     )
 
 
-def _target(replica: Replica) -> Target:
+def _target(exchange: Exchange, replica: Replica) -> Target:
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    if replica.quirks.person_header is not None:
+        person_id = exchange.caller.person.person_id
+        headers = ((replica.quirks.person_header.encode(), person_id.encode()),)
     return Target(
         upstream=replica.upstream,
         model=replica.model,
         key=replica.api_key,
         timeouts=replica.timeouts,
         has_stream_usage=replica.quirks.has_stream_usage,
+        headers=headers,
     )
 
 

@@ -48,13 +48,15 @@ class ModelRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """The engine that is to answer. `model`: its own name for the model (None: as asked);
-    `key`: what it wants as a bearer token; `has_stream_usage`: it knows `include_usage`."""
+    `key`: what it wants as a bearer token; `has_stream_usage`: it knows `include_usage`; `headers`: what the
+    gateway has to tell it."""
 
     upstream: Upstream
     model: str | None = None
     key: str | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
     has_stream_usage: bool = True
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 async def ask(request: ModelRequest, target: Target) -> Answer:
@@ -77,7 +79,7 @@ async def ask(request: ModelRequest, target: Target) -> Answer:
     response = await target.upstream.send(
         request.method,
         request.path,
-        upstream_headers(request.headers, target.key),
+        [*upstream_headers(request.headers, target.key), *target.headers],
         body,
         target.timeouts,
     )

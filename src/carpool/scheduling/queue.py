@@ -8,7 +8,7 @@ longest prompt and M the KV tokens of the running batch. Letting small requests 
 one that does not fit (`may_pass`) adds at most `max_lead` to each side of that.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
 from typing import Generic, Protocol, TypeVar
 
@@ -51,6 +51,14 @@ class WaitingQueue(Protocol[T]):
         to `skipped_people` between two items are ranked anew or left out from then on."""
         ...
 
+    def people(self) -> Collection[str]:
+        """Who has something in the queue."""
+        ...
+
+    def service(self, person_id: str) -> float:
+        """What a person is taken to have had; the least goes first."""
+        ...
+
     def may_pass(self, item: T, other: T) -> bool:
         """Whether `item` may go before `other`, whose turn it is but who does not fit yet."""
         ...
@@ -75,6 +83,12 @@ class FCFSQueue(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         return (item for line in self._lines.values() for _, item in line.values())
+
+    def people(self) -> Collection[str]:
+        return self._lines.keys()
+
+    def service(self, person_id: str) -> float:
+        return 0.0
 
     def push(self, item: T) -> None:
         line = self._lines.setdefault(item.person_id, {})
@@ -152,6 +166,9 @@ class FairShareQueue(FCFSQueue[T]):
     def set_weight(self, person_id: str, weight: float) -> None:
         """For what is charged from now on."""
         self._weights[person_id] = weight
+
+    def service(self, person_id: str) -> float:
+        return self.counter(person_id)
 
     def counter(self, person_id: str) -> float:
         """Weighted tokens of service this person is taken to have had."""

@@ -41,6 +41,10 @@ __all__ = [
 ]
 
 
+_NUM_SHARES = 4
+"""A prefill gets one such part of a shared step at first, and then what the others leave."""
+
+
 class Scheduler:
     """Owns the requests, their blocks and the queue; one step is in flight at a time.
 
@@ -60,7 +64,11 @@ class Scheduler:
         self._preempted: list[Request] = []
         self._running: list[Request] = []
         self._in_flight: SchedulerOutput | None = None
+        self._chunk_limit: int | None = None
         self._round = AdmissionRound(config)
+        self.shared_prompt_tokens: int | None = None
+        """Most prompt tokens in a step while requests of several people are here: short steps,
+        so that nobody waits for long on the prompts of another. None: no such bound."""
         self._next_step_id = 0
         self._next_admission_seq = 0
         self._num_preemptions = 0
@@ -137,7 +145,7 @@ class Scheduler:
             )
         self._round.close()
         self._round = AdmissionRound(self.config)
-        plan = StepPlan(self.config.max_num_batched_tokens)
+        plan = StepPlan(self._token_budget())
         self._continue_running(plan)
         if self._preempted or len(self._waiting):
             self._admit(plan, now)
@@ -145,9 +153,11 @@ class Scheduler:
         scheduled = plan.scheduled()
         if not scheduled:
             return None
-        num_tokens = self.config.max_num_batched_tokens - plan.budget
         output = SchedulerOutput(
-            self._next_step_id, scheduled, num_tokens, tuple(plan.preempted_request_ids)
+            self._next_step_id,
+            scheduled,
+            sum(item.num_tokens for item in scheduled),
+            tuple(plan.preempted_request_ids),
         )
         self._next_step_id += 1
         self._in_flight = output
@@ -193,6 +203,24 @@ class Scheduler:
 
     # ------------------------------------------------------- planning the step
 
+    def _token_budget(self) -> int:
+        budget = self.config.max_num_batched_tokens
+        self._chunk_limit = self.config.long_prefill_token_threshold or None
+        if self.shared_prompt_tokens is None or not self._is_shared():
+            return budget
+        num_prompt = max(1, self.shared_prompt_tokens)
+        self._chunk_limit = max(1, num_prompt // _NUM_SHARES)
+        num_decodes = sum(
+            len(request.all_token_ids) - request.num_computed_tokens <= 1
+            for request in self._running
+        )
+        return min(budget, num_decodes + num_prompt)
+
+    def _is_shared(self) -> bool:
+        """Whether requests of more than one person run or wait."""
+        people = {request.person_id for request in self._running}
+        return len(people | set(self._waiting.people())) > 1
+
     def _continue_running(self, plan: StepPlan) -> None:
         block_size = self.config.block_size
         prefills: list[Request] = []
@@ -229,14 +257,16 @@ class Scheduler:
         self._preempted.insert(0, request)
 
     def _plan_chunk(self, request: Request, plan: StepPlan) -> None:
-        limit = self.config.long_prefill_token_threshold or None
-        self._charge_prompt(request, plan.add_chunk(request, limit))
+        self._charge_prompt(request, plan.add_chunk(request, self._chunk_limit))
 
     def _spend_the_rest(self, plan: StepPlan) -> None:
-        """What nobody else could use goes to the prefills that were held to their share."""
-        if self.config.long_prefill_token_threshold == 0:
+        """What nobody else could use goes to the prefills that were held to their share, of the
+        least served person first."""
+        if self._chunk_limit is None:
             return
-        for request in plan.chunked_requests():
+        chunked = plan.chunked_requests()
+        chunked.sort(key=lambda request: self._waiting.service(request.person_id))
+        for request in chunked:
             if plan.budget == 0:
                 return
             self._charge_prompt(request, plan.add_chunk(request))
