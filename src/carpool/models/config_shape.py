@@ -29,12 +29,13 @@ def shape_from_config(values: Mapping[str, object], where: str) -> ModelShape:
     experts = _experts(config, family)
     mlp = _MLP(model_type, family, config, size.hidden_size, experts)
     caches: Counter[LayerCache] = Counter()
-    dense = replicated = expert_weights = 0
+    dense = latent = replicated = expert_weights = 0
     for index, mixer in enumerate(mixers):
         part = mixer_part(model_type, mixer, config)
         caches.update(part.caches)
         dense += part.dense + mlp.dense_of(index)
-        replicated += part.replicated + 2 * size.hidden_size + mlp.router_of(index)
+        latent += part.latent
+        replicated += 2 * size.hidden_size + mlp.router_of(index)
         expert_weights += mlp.experts_of(index)
     num_drafts = _draft_layers(config)
     vocab_size = config.integer("vocab_size")
@@ -46,7 +47,8 @@ def shape_from_config(values: Mapping[str, object], where: str) -> ModelShape:
         dense=dense,
         experts=expert_weights,
         active_experts=experts.num_per_token / experts.num_experts if experts else 1.0,
-        replicated=replicated,
+        replicated=replicated + size.hidden_size,
+        latent=latent,
         vision=_vision(whole, size.hidden_size),
         draft=num_drafts * (dense + expert_weights) // num_layers,
     )

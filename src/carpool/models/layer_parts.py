@@ -9,11 +9,12 @@ from carpool.models.layer_cache import AttentionCache, LatentCache, LayerCache, 
 
 
 class MixerPart(NamedTuple):
-    """The caches of one layer (none, one or two), its matrices and what every rank has whole."""
+    """The caches of one layer (none, one or two), its matrices, and those that every rank has
+    whole."""
 
     caches: tuple[LayerCache, ...]
     dense: int
-    replicated: int = 0
+    latent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +104,13 @@ def _latent_attention(config: ConfigFields) -> MixerPart:
     query = heads * (nope + rope)
     dense = rank * heads * (nope + value) + heads * value * hidden
     dense += query * (query_rank or hidden)
-    replicated = hidden * (rank + rope) + (hidden * query_rank if query_rank else 0)
+    latent = hidden * (rank + rope) + (hidden * query_rank if query_rank else 0)
     index_dim = config.optional("index_head_dim") or 0
     if index_dim and query_rank:
         index_heads = config.integer("index_n_heads")
-        replicated += query_rank * index_heads * index_dim + hidden * (index_dim + index_heads)
+        latent += query_rank * index_heads * index_dim + hidden * (index_dim + index_heads)
     cache = LatentCache(rank, rope, heads, nope + rope, value, index_dim)
-    return MixerPart((cache,), dense, replicated)
+    return MixerPart((cache,), dense, latent)
 
 
 def _gated_delta_net(config: ConfigFields) -> MixerPart:

@@ -31,6 +31,16 @@ class WeightFormat:
     source: str
     expert_padding: int = 1
     """Kernels want the experts' width in multiples of this many weights."""
+    is_for_experts: bool = False
+    """In a model with experts, they alone are quantised."""
+
+    def applies_to(self, scope: Scope, has_experts: bool) -> bool:
+        """Whether matrices (or experts) have these bits."""
+        if self.scope is Scope.ALL:
+            return True
+        if self.scope is Scope.EXPERTS or (self.is_for_experts and has_experts):
+            return scope is Scope.EXPERTS
+        return True
 
 
 _NATIVE = "size of the type"
@@ -58,7 +68,13 @@ FORMATS = {
         _matrices("gptq", 4 + 20 / 128),
         _matrices("w4a16", 4 + 16 / 128),
         _matrices("bnb-nf4", 4.127, "https://arxiv.org/abs/2305.14314, double quantisation"),
-        _matrices("nvfp4", 4.5, "an 8-bit scale for each 16 weights"),
+        WeightFormat(
+            "nvfp4",
+            4.5,
+            Scope.MATRICES,
+            "an 8-bit scale for each 16 weights; of MoE models, ModelOpt quantises the experts",
+            is_for_experts=True,
+        ),
         WeightFormat(
             "mxfp4",
             4.25,
@@ -66,6 +82,8 @@ FORMATS = {
             "an 8-bit scale for each 32 weights; experts alone (gpt-oss)",
             expert_padding=256,
         ),
+        WeightFormat("int4-experts", 4.5, Scope.EXPERTS, "groups of 32; experts alone (Kimi K2)"),
+        WeightFormat("int8-experts", 8.03, Scope.EXPERTS, _SCALES),
         _gguf("F32", 32.0),
         _gguf("BF16", 16.0),
         _gguf("F16", 16.0),
@@ -89,7 +107,7 @@ FORMATS = {
 
 _ALIASES = {
     "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "auto": "bf16",
-    "fp8_e4m3": "fp8", "fbgemm_fp8": "fp8", "w8a8": "int8", "experts_int8": "int8",
+    "fp8_e4m3": "fp8", "fbgemm_fp8": "fp8", "w8a8": "int8", "experts_int8": "int8-experts",
     "int8": "int8", "awq_marlin": "awq", "awq-int4": "awq", "gptq_marlin": "gptq",
     "gptq-int4": "gptq", "gptq-int8": "int8", "auto-round": "gptq", "auto-round-int4": "gptq",
     "int4": "w4a16", "4bit": "w4a16", "compressed-tensors-int4": "w4a16",
@@ -121,17 +139,18 @@ def dtype_bits(dtype: str) -> int:
 @dataclass(frozen=True, slots=True)
 class WeightBytes:
     """Bytes by how engines split them: tables and matrices over tensor-parallel ranks,
-    experts over those or over expert-parallel ones, `replicated` not at all."""
+    experts over those or over expert-parallel ones, `replicated` and `latent` not at all."""
 
     tables: float
     dense: float
     experts: float
     replicated: float
+    latent: float
     vision: float
 
     @property
     def total(self) -> float:
-        return self.tables + self.dense + self.experts + self.replicated + self.vision
+        return self.tables + self.dense + self.experts + self.replicated + self.latent + self.vision
 
 
 def weight_bytes(
@@ -140,8 +159,9 @@ def weight_bytes(
     """Estimate from counts. `expert_width` is the intermediate size of an expert, which
     kernels of some formats round up. Format: see `WeightFormat`."""
     own = format.bits if format.scope is Scope.ALL else dtype_bits(dtype)
-    dense = format.bits if format.scope is Scope.MATRICES else own
-    experts = format.bits if format.scope in (Scope.MATRICES, Scope.EXPERTS) else own
+    has_experts = parameters.experts > 0
+    dense = format.bits if format.applies_to(Scope.MATRICES, has_experts) else own
+    experts = format.bits if format.applies_to(Scope.EXPERTS, has_experts) else own
     padding = 1.0
     if expert_width and format.expert_padding > 1:
         step = format.expert_padding
@@ -151,5 +171,6 @@ def weight_bytes(
         dense=parameters.dense * dense / 8,
         experts=parameters.experts * experts * padding / 8,
         replicated=parameters.replicated * own / 8,
+        latent=parameters.latent * dense / 8,
         vision=parameters.vision * own / 8,
     )

@@ -10,6 +10,8 @@ def cache_bytes_per_token(
 ) -> float:
     """Of one layer on one rank. An indexer's key has 128 bytes of fp8 and a scale; vLLM keeps
     an 8-bit latent in 656 bytes where there is one (512 + 4 scales + 64 of bf16)."""
+    if isinstance(cache, LatentCache) and not settings.latent_cache:
+        return cache.num_heads * (cache.key_dim + cache.value_dim) * element
     tokens = cache.elements_per_token(settings.tensor_parallel) * element
     if isinstance(cache, LatentCache) and cache.index_dim:
         is_packed = element == 1 and settings.engine is EngineKind.VLLM

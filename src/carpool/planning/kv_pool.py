@@ -52,7 +52,8 @@ def demand(shape: ModelShape, settings: Settings, *, windows: bool = True) -> De
             kept.append((size, cache.window + in_flight))
         else:
             per_token += size
-    return Demand(per_token + _draft_bytes(shape, settings, element), tuple(kept), state)
+    per_token = (per_token + _draft_bytes(shape, settings, element)) / settings.context_parallel
+    return Demand(per_token, tuple(kept), state)
 
 
 def _draft_bytes(shape: ModelShape, settings: Settings, element: float) -> float:

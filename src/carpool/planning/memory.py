@@ -78,7 +78,7 @@ def rank_weights(weights: Weights, shape: ModelShape, settings: Settings) -> Fig
     over pipeline stages, of which the first or the last has a table."""
     tensor, pipeline = settings.tensor_parallel, settings.pipeline_parallel
     parts = weights.bytes
-    layers = (parts.dense + parts.experts) / tensor + parts.replicated
+    layers = (parts.dense + parts.experts) / tensor + parts.replicated + parts.latent
     tables = parts.tables / tensor
     if pipeline > 1:
         layers = layers * -(-shape.num_layers // pipeline) / shape.num_layers
@@ -110,8 +110,23 @@ def _activation(
     scores = _attention_scores(shape, settings)
     sampler = known.logits * logits + known.hidden * hidden
     forward = known.forward * (mlp + hidden) + scores
-    peak = max(sampler, forward) + known.moe_workspace * _moe_workspace(shape, format, settings)
+    peak = max(sampler, forward, _encoder(shape, settings)) + known.moe_workspace * _moe_workspace(
+        shape, format, settings
+    )
     return Figure.about(peak, 0.15, Known.FITTED)
+
+
+LARGE_PICTURES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+"""Models that take pictures of up to 16,384 tokens, with which vLLM tries their encoder."""
+PICTURE_GIB = 2.2
+
+
+def _encoder(shape: ModelShape, settings: Settings) -> float:
+    """The peak of a vision tower in the trial run (since vLLM 0.8)."""
+    if settings.engine is not EngineKind.VLLM or shape.model_type not in LARGE_PICTURES:
+        return 0.0
+    is_tried = settings.version is None or settings.version >= (0, 8)
+    return PICTURE_GIB * GIB if is_tried else 0.0
 
 
 def _attention_scores(shape: ModelShape, settings: Settings) -> float:
@@ -134,8 +149,15 @@ def _moe_workspace(shape: ModelShape, format: WeightFormat, settings: Settings) 
 
 def _non_torch(settings: Settings, known: Coefficients) -> Figure:
     if settings.tensor_parallel > 1:
-        return Figure.about(known.non_torch_parallel_gib * GIB, 0.3, Known.FITTED)
+        size = known.non_torch_parallel_gib
+        if not settings.custom_all_reduce:
+            size = min(size, known.non_torch_gib + NCCL_GIB)
+        return Figure.about(size * GIB, 0.3, Known.FITTED)
     return Figure.about(known.non_torch_gib * GIB, 0.5, Known.FITTED)
+
+
+NCCL_GIB = 1.1
+"""Buffers of a communicator alone, without those of vLLM's own all-reduce."""
 
 
 def _graphs(shape: ModelShape, settings: Settings, known: Coefficients) -> Figure:
@@ -143,5 +165,5 @@ def _graphs(shape: ModelShape, settings: Settings, known: Coefficients) -> Figur
     if settings.enforce_eager:
         return Figure.exact(0.0, Known.PUBLISHED)
     largest = min(512, 2 * (settings.max_num_seqs or 1))
-    size = known.graphs_gib * (0.3 + 0.7 * largest / 512) * (1.4 if shape.experts else 1.0)
+    size = known.graphs_gib * (0.3 + 0.7 * largest / 512) * (1.8 if shape.experts else 1.0)
     return Figure.about(size * GIB, 0.5, Known.FITTED)

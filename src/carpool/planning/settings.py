@@ -29,8 +29,14 @@ class Settings:
     kv_dtype: str = "auto"
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    context_parallel: int = 1
+    """Ranks that divide the tokens of a sequence among them (vLLM's decode context parallel)."""
+    custom_all_reduce: bool = True
+    """vLLM's own all-reduce, which has buffers of its own."""
     enforce_eager: bool = False
     num_draft_tokens: int = 0
+    latent_cache: bool = True
+    """False where an engine keeps the keys and values of all heads of an MLA model."""
     flash_attention: bool = True
     kv_tokens: int | None = None
     """A pool of that many tokens, where the engine is told so (llama.cpp's n_ctx, SGLang's

@@ -9,7 +9,7 @@ have pages of one size: smaller ones take more tokens to a block, states are pad
 import math
 from dataclasses import dataclass
 
-from carpool.models.layer_cache import AttentionCache, LayerCache, StateCache
+from carpool.models.layer_cache import AttentionCache, StateCache
 from carpool.models.shape import ModelShape
 from carpool.planning.engine_kind import Version
 from carpool.planning.kv_bytes import cache_bytes_per_token
@@ -86,14 +86,9 @@ class VllmPool:
 
 def has_hybrid_groups(shape: ModelShape, settings: Settings) -> bool:
     """Whether layers keep different things as far as this version sees."""
-    return len({_sight(group.cache, settings) for group in shape.caches}) > 1
-
-
-def _sight(cache: LayerCache, settings: Settings) -> object:
-    if isinstance(cache, AttentionCache):
-        sees_windows = settings.version is None or settings.version >= HYBRID_SINCE
-        return cache if sees_windows else (cache.num_kv_heads, cache.key_dim)
-    return cache
+    if settings.version is not None and settings.version < HYBRID_SINCE:
+        return False
+    return len(shape.caches) > 1
 
 
 def vllm_pool(shape: ModelShape, settings: Settings, num_bytes: float) -> VllmPool:

@@ -1,0 +1,105 @@
+"""From people to sequences in flight: a closed queueing network.
+
+N people think for Z seconds, then one request each is served in R(n) seconds, n being how
+many are served at once, on `num_seats` seats; who finds none waits. A birth-death chain
+over k, the requests in the system: births (N - k)/Z, deaths min(k, c)/R(min(k, c)). Kleinrock,
+Queueing Systems I, 3.8 (the machine repairman, with a service rate that depends on load).
+What an arriving person finds is the same chain with one person fewer (arrival theorem).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+
+from carpool.planning.errors import require_positive
+
+ServiceSeconds = Callable[[int], float]
+"""Seconds that a request takes when so many are served at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """mean and p99: requests served at once. wait_share: of requests that find no seat.
+    mean_wait_seconds: of all requests. requests_per_second: what the people get done."""
+
+    mean: float
+    p99: int
+    wait_share: float
+    mean_wait_seconds: float
+    requests_per_second: float
+
+
+def in_flight(
+    num_people: int, think_seconds: float, service: ServiceSeconds, num_seats: int
+) -> InFlight:
+    """Raises `PlanError` for numbers that are not above zero."""
+    require_positive("people", num_people)
+    require_positive("think_seconds", think_seconds)
+    require_positive("seats", num_seats)
+    chain = _chain(num_people, think_seconds, service, num_seats)
+    found = _chain(num_people - 1, think_seconds, service, num_seats) if num_people > 1 else [1.0]
+    served = [min(k, num_seats) for k in range(len(chain))]
+    mean = sum(p * n for p, n in zip(chain, served, strict=True))
+    rate = sum(p * (num_people - k) for k, p in enumerate(chain)) / think_seconds
+    waiting = sum(p * (k - n) for k, (p, n) in enumerate(zip(chain, served, strict=True)))
+    return InFlight(
+        mean=mean,
+        p99=min(_quantile(chain, 0.99), num_seats),
+        wait_share=sum(found[num_seats:]),
+        mean_wait_seconds=waiting / rate if rate else 0.0,
+        requests_per_second=rate,
+    )
+
+
+def seats_for(
+    num_people: int, think_seconds: float, service: ServiceSeconds, wait_share: float
+) -> int:
+    """The fewest seats with which at most that share of requests waits."""
+    low, high = 1, num_people
+    while low < high:
+        middle = (low + high) // 2
+        if in_flight(num_people, think_seconds, service, middle).wait_share <= wait_share:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def people_for(
+    num_seats: int,
+    think_seconds: float,
+    service: ServiceSeconds,
+    wait_share: float,
+    most: int = 4096,
+) -> int:
+    """The most people of whose requests at most that share waits for one of `num_seats`."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if in_flight(middle, think_seconds, service, num_seats).wait_share <= wait_share:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _chain(
+    num_people: int, think_seconds: float, service: ServiceSeconds, num_seats: int
+) -> list[float]:
+    """The share of time with k requests in the system, for k = 0 to `num_people`."""
+    weights = [1.0]
+    for k in range(1, num_people + 1):
+        served = min(k, num_seats)
+        ratio = (num_people - k + 1) / think_seconds * service(served) / served
+        weights.append(weights[-1] * ratio)
+        if weights[-1] > 1e200:
+            weights = [weight / weights[-1] for weight in weights]
+    total = sum(weights)
+    return [weight / total for weight in weights]
+
+
+def _quantile(chain: list[float], share: float) -> int:
+    for k, total in enumerate(accumulate(chain)):
+        if total >= share:
+            return k
+    return len(chain) - 1
