@@ -25,6 +25,13 @@ def test_prompt_tokens_that_take_as_long_as_a_decode_step(fixed_s, decode_s, pro
     assert cost.prompt_tokens_worth(32) == pytest.approx(worth, rel=0.15)
 
 
+def test_there_is_a_least_time_to_spend():
+    cost = StepCost()
+    run(cost, 200, 0.012, 0.002, 0.00145)
+    assert cost.prompt_tokens_worth(1, at_least_s=0.1) == pytest.approx(69, rel=0.1)
+    assert cost.prompt_tokens_worth(200, at_least_s=0.1) == pytest.approx(284, rel=0.1)
+
+
 def test_another_speed_is_found_out():
     cost = StepCost()
     run(cost, 200, 0.012, 0.002, 0.00145)

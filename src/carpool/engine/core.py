@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 
 Logits = NDArray[np.float32]
 
-MIN_SHARED_PROMPT_TOKENS = 16
+SHARED_PROMPT_S = 0.1
+"""Prompts in smaller pieces would cost everybody more steps than they save anybody time."""
 
 
 class ModelExecutor(Protocol):
@@ -151,9 +152,11 @@ class EngineCore:
         return self._recorder.snapshot(self.scheduler.stats())
 
     def _bound_shared_steps(self) -> None:
-        """Prompts of others may make a step twice as long as it would be, not more."""
-        worth = self._cost.prompt_tokens_worth(len(self.scheduler.running))
-        self.scheduler.shared_prompt_tokens = worth and max(worth, MIN_SHARED_PROMPT_TOKENS)
+        """Prompts of others may make a step twice as long as it would be, not more, or longer
+        by `SHARED_PROMPT_S`."""
+        self.scheduler.shared_prompt_tokens = self._cost.prompt_tokens_worth(
+            len(self.scheduler.running), SHARED_PROMPT_S
+        )
 
     # ----------------------------------------------------------------- computing
 

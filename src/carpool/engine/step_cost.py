@@ -33,13 +33,13 @@ class StepCost:
         self._num_seen += 1
         self._has_prompts |= num_prompt_tokens > 0
 
-    def prompt_tokens_worth(self, num_decodes: int) -> int | None:
-        """Prompt tokens that take as long as a step of `num_decodes` without any; None while
-        too little was seen to say."""
+    def prompt_tokens_worth(self, num_decodes: int, at_least_s: float = 0.0) -> int | None:
+        """Prompt tokens that take as long as a step of `num_decodes` without any, or as
+        `at_least_s` seconds if that is more; None while too little was seen to say."""
         if self._num_seen < _NUM_BEFORE or not self._has_prompts:
             return None
         fixed_s, decode_s, prompt_s = self._theta * _SCALE
-        step_s = fixed_s + decode_s * num_decodes
+        step_s = max(at_least_s, float(fixed_s + decode_s * num_decodes))
         if prompt_s <= 0 or step_s <= 0:
             return None
-        return max(1, round(float(step_s / prompt_s)))
+        return max(1, round(step_s / float(prompt_s)))

@@ -1,7 +1,7 @@
 """Who may go to the backend now: one fair queue in front of seats and KV memory.
 
-The least served person goes first, with one exception: a seat or so, and its part of the
-memory, is kept for people who have nothing in flight, so that a newcomer need not wait for
+The least served person goes first, with one exception: some seats, and their part of the
+memory, are kept for people who have little in flight, so that a newcomer need not wait for
 anybody to end. It puts nobody ahead of the others by more than a full backend's service, which
 keeps the bound of fair share. The batch lane goes when nobody in the interactive one waits for
 a seat.
@@ -249,7 +249,7 @@ class Admission:
 
     @property
     def _kept_seats(self) -> int:
-        return min(self.limits.newcomer_seats, self.capacity.max_num_seqs - 1)
+        return self.limits.kept_seats(self.capacity.max_num_seqs)
 
     @property
     def _kept_tokens(self) -> int:
@@ -276,9 +276,10 @@ class Admission:
         return self.counts.holds_person(ticket)
 
     def _is_newcomer(self, ticket: Ticket, lane: Lane, lead: float) -> bool:
-        """Whether a ticket may have a seat that is kept. `lead` is the service by which its
-        person is ahead of the least served one."""
-        if lane is not Lane.INTERACTIVE or ticket.person_id in self._in_flight_by_person:
+        """Whether a ticket may have a seat that is kept: its person has fewer in flight than
+        there are such. `lead` is the service by which they are ahead of the least served one."""
+        num_mine = self._in_flight_by_person.get(ticket.person_id, 0)
+        if lane is not Lane.INTERACTIVE or num_mine >= max(1, self._kept_seats):
             return False
         service = (
             PROMPT_TOKEN_WEIGHT * ticket.num_prompt_tokens

@@ -151,10 +151,11 @@ class SharedGate(Gate):
 
     def _told(self) -> dict[str, Any]:
         limits = self.admission.limits
+        capacity = self._capacity or self.admission.capacity
         told: dict[str, Any] = {
             "max_requests": limits.max_requests,
             "max_tokens": limits.max_tokens,
-            "newcomer_seats": limits.newcomer_seats,
+            "newcomer_seats": limits.kept_seats(capacity.max_num_seqs),
             "is_paused": self.admission.is_paused,
         }
         if self._capacity is not None:

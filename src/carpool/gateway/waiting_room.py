@@ -22,13 +22,18 @@ COMMON_PART = 0.75
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
     """Bounds of the queue. `max_tokens` counts expected prompt and output tokens of those who
-    wait; one request alone may have more. `newcomer_seats` seats are kept for people with
-    nothing in flight."""
+    wait; one request alone may have more. `newcomer_seats` seats (None: an eighth of them, at
+    least one) are kept for people with little in flight."""
 
     max_requests: int = 512
     max_tokens: int = 4_000_000
     max_wait_s: float = 120.0
-    newcomer_seats: int = 1
+    newcomer_seats: int | None = None
+
+    def kept_seats(self, max_num_seqs: int) -> int:
+        """Of so many seats. The last of them is never kept."""
+        number = self.newcomer_seats
+        return min(max(1, max_num_seqs // 8) if number is None else number, max_num_seqs - 1)
 
 
 class NoRoom(NamedTuple):

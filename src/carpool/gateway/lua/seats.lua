@@ -220,7 +220,10 @@ local function needs_all(data, ticket)
 end
 
 local function is_newcomer(pool, ticket, lead)
-  if ticket.lane ~= 'interactive' or pool.people[ticket.person] then return false end
+  local mine = pool.people[ticket.person] or 0
+  if ticket.lane ~= 'interactive' or mine >= math.max(1, kept_seats(pool.data)) then
+    return false
+  end
   local tokens = PROMPT_TOKEN_WEIGHT * ticket.prompt + OUTPUT_TOKEN_WEIGHT * ticket.output
   return lead + tokens <= OUTPUT_TOKEN_WEIGHT * pool.data.kv_tokens
 end
