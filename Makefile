@@ -17,7 +17,7 @@ unexport PYTHONPATH
 PYTHON ?=
 NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help serve test test-all lint bench-engine bench-gateway bench-fairness bench-peers lab lock clean test-vllm install-lab install-dev install-bench venv
+.PHONY: help serve test test-all lint bench-engine bench-gateway bench-fairness bench-planner bench-peers lab lock clean test-vllm install-lab install-dev install-bench venv
 
 help:
 	@echo 'make serve         install what is needed, fetch the demo model, serve it'
@@ -29,6 +29,7 @@ help:
 	@echo 'make bench-engine  measure the engine against its peers on this machine'
 	@echo 'make bench-gateway measure the gateway on one core, with nginx, LiteLLM where installed'
 	@echo 'make bench-fairness  measure one person under the flood of another'
+	@echo 'make bench-planner  score the planner on start-up reports (ARGS="--reports FILE")'
 	@echo 'make bench-peers   install LiteLLM for bench-gateway, in a venv of its own'
 	@echo 'make lab           show what batching is worth on this machine'
 	@echo 'make lock          write constraints.txt anew from the newest releases'
@@ -63,6 +64,9 @@ bench-gateway: install-bench
 
 bench-fairness: install-bench
 	@$(BIN)/python -m benchmarks.fairness $(ARGS)
+
+bench-planner: install-dev
+	@$(BIN)/python -m benchmarks.planner $(ARGS)
 
 # One version, so that figures can be compared: newer ones ask for packages that are not there.
 bench-peers: venv

@@ -170,8 +170,8 @@ def score(reports: Iterable[dict[str, Any]]) -> Score:
             case = make_case(report)
             engine = case.settings.engine.value
             prediction = predict(case)
-        except (Unpredicted, CarpoolError) as error:
-            unpredicted[engine].append((str(report.get("id")), str(error)))
+        except (Unpredicted, CarpoolError) as reason:
+            unpredicted[engine].append((str(report.get("id")), str(reason)))
             continue
         if not is_offloaded(case, prediction):
             foreseen.append((case.id, did_fail(report), prediction.trouble))

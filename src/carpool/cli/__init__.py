@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from carpool import __version__
-from carpool.cli import admin_key, engine, keys, lab, models, people, pull, serve, usage
+from carpool.cli import admin_key, engine, keys, lab, models, people, plan, pull, serve, usage
 from carpool.errors import CarpoolError
 
 EXIT_CODES = "Exit codes: 0 done, 1 a bug, 2 something to mend (one line says what), 130 Ctrl-C."
@@ -55,6 +55,7 @@ def main(
     pass
 
 
+app.command(epilog=EXIT_CODES)(plan.plan)
 app.command(epilog=EXIT_CODES)(pull.pull)
 app.command(epilog=EXIT_CODES)(serve.serve)
 app.command(epilog=EXIT_CODES)(engine.engine)

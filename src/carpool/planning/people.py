@@ -13,6 +13,9 @@ from itertools import accumulate
 
 from carpool.planning.errors import require_positive
 
+MOST_PEOPLE = 1000
+"""Further than this the planner does not count: such a team has more than one machine."""
+
 ServiceSeconds = Callable[[int], float]
 """Seconds that a request takes when so many are served at once."""
 
@@ -36,8 +39,8 @@ def in_flight(
     require_positive("people", num_people)
     require_positive("think_seconds", think_seconds)
     require_positive("seats", num_seats)
-    chain = _chain(num_people, think_seconds, service, num_seats)
-    found = _chain(num_people - 1, think_seconds, service, num_seats) if num_people > 1 else [1.0]
+    loads = _loads(service, min(num_people, num_seats), think_seconds)
+    chain = _chain(num_people, loads)
     served = [min(k, num_seats) for k in range(len(chain))]
     mean = sum(p * n for p, n in zip(chain, served, strict=True))
     rate = sum(p * (num_people - k) for k, p in enumerate(chain)) / think_seconds
@@ -45,7 +48,7 @@ def in_flight(
     return InFlight(
         mean=mean,
         p99=min(_quantile(chain, 0.99), num_seats),
-        wait_share=sum(found[num_seats:]),
+        wait_share=_wait_share(num_people, num_seats, loads),
         mean_wait_seconds=waiting / rate if rate else 0.0,
         requests_per_second=rate,
     )
@@ -55,10 +58,11 @@ def seats_for(
     num_people: int, think_seconds: float, service: ServiceSeconds, wait_share: float
 ) -> int:
     """The fewest seats with which at most that share of requests waits."""
+    loads = _loads(service, num_people, think_seconds)
     low, high = 1, num_people
     while low < high:
         middle = (low + high) // 2
-        if in_flight(num_people, think_seconds, service, middle).wait_share <= wait_share:
+        if _wait_share(num_people, middle, loads[:middle]) <= wait_share:
             high = middle
         else:
             low = middle + 1
@@ -70,32 +74,42 @@ def people_for(
     think_seconds: float,
     service: ServiceSeconds,
     wait_share: float,
-    most: int = 4096,
+    most: int = MOST_PEOPLE,
 ) -> int:
     """The most people of whose requests at most that share waits for one of `num_seats`."""
-    low, high = 0, most
+    loads = _loads(service, min(num_seats, most), think_seconds)
+    low, high = min(num_seats, most), most
     while low < high:
         middle = (low + high + 1) // 2
-        if in_flight(middle, think_seconds, service, num_seats).wait_share <= wait_share:
+        if _wait_share(middle, num_seats, loads) <= wait_share:
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _chain(
-    num_people: int, think_seconds: float, service: ServiceSeconds, num_seats: int
-) -> list[float]:
-    """The share of time with k requests in the system, for k = 0 to `num_people`."""
-    weights = [1.0]
-    for k in range(1, num_people + 1):
-        served = min(k, num_seats)
-        ratio = (num_people - k + 1) / think_seconds * service(served) / served
-        weights.append(weights[-1] * ratio)
-        if weights[-1] > 1e200:
-            weights = [weight / weights[-1] for weight in weights]
+def _loads(service: ServiceSeconds, num_seats: int, think_seconds: float) -> list[float]:
+    """For n served at once: seconds between two of them being done, in think times."""
+    return [service(n) / n / think_seconds for n in range(1, num_seats + 1)]
+
+
+def _wait_share(num_people: int, num_seats: int, loads: list[float]) -> float:
+    """An arriving person finds the others."""
+    return sum(_chain(num_people - 1, loads)[num_seats:])
+
+
+def _chain(num_people: int, loads: list[float]) -> list[float]:
+    """The share of time with k requests in the system, for k = 0 to `num_people`; more than
+    there are `loads` wait."""
+    weights, weight, last = [1.0], 1.0, len(loads) - 1
+    for k in range(num_people):
+        weight *= (num_people - k) * loads[min(k, last)]
+        weights.append(weight)
+        if weight > 1e200:
+            weights = [value / weight for value in weights]
+            weight = 1.0
     total = sum(weights)
-    return [weight / total for weight in weights]
+    return [value / total for value in weights]
 
 
 def _quantile(chain: list[float], share: float) -> int:

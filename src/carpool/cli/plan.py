@@ -1,0 +1,349 @@
+"""`carpool plan`: what fits, how many people, how fast, what it costs."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from carpool.hardware.device import Device
+    from carpool.models.model_source import ModelSource
+    from carpool.planning.engine_kind import EngineKind
+    from carpool.planning.money import Money
+    from carpool.planning.plan import PlanRequest
+    from carpool.planning.profile import Profile
+
+_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+
+
+def plan(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A config.json, a model folder, a GGUF file, a catalogue name, a hub id."
+        ),
+    ] = _MODEL,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A device of the catalogue, like 'RTX 4090'.")
+    ] = None,
+    gpus: Annotated[int, typer.Option(help="How many of them.")] = 1,
+    this_machine: Annotated[
+        bool, typer.Option("--this-machine", help="Plan for the devices of this machine.")
+    ] = False,
+    gpu_memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Memory of one device, like 24GiB.")
+    ] = None,
+    bandwidth: Annotated[
+        float | None, typer.Option(metavar="GB/S", help="Its bandwidth, in 1e9 bytes a second.")
+    ] = None,
+    tflops: Annotated[
+        float | None, typer.Option(help="Its dense 16-bit FLOPS, in 1e12 a second.")
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="vllm, sglang, llama.cpp or embedded.", show_default="by the device"),
+    ] = None,
+    engine_version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Its version.", show_default="newest")
+    ] = None,
+    people: Annotated[
+        int | None, typer.Option(help="How many people are to be served.", show_default="most")
+    ] = None,
+    for_people: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="The inverse: the cheapest devices for N people."),
+    ] = None,
+    context: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKENS",
+            help="Of a sequence on average, like 4000 or 16k.",
+            show_default="by the profile",
+        ),
+    ] = None,
+    profile: Annotated[
+        str, typer.Option(help="chat, reasoning-chat, coding-agents or agent-fleet.")
+    ] = "chat",
+    think: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Between an answer and the next request."),
+    ] = None,
+    prompt: Annotated[int | None, typer.Option(metavar="TOKENS", help="Of a request.")] = None,
+    output: Annotated[int | None, typer.Option(metavar="TOKENS", help="Of an answer.")] = None,
+    max_model_len: Annotated[
+        str | None,
+        typer.Option(metavar="TOKENS", help="The longest sequence.", show_default="4 contexts"),
+    ] = None,
+    max_num_seqs: Annotated[
+        int | None, typer.Option(help="Most sequences at once.", show_default="by the people")
+    ] = None,
+    memory_share: Annotated[
+        float | None,
+        typer.Option(help="Of the device's memory, for the engine.", show_default="the engine's"),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT", help="bf16, fp8, awq, Q4_K_M, ...", show_default="as stored"
+        ),
+    ] = None,
+    kv_cache_dtype: Annotated[str, typer.Option(help="auto, fp8, q8_0, u8, ...")] = "auto",
+    tensor_parallel: Annotated[
+        int | None, typer.Option(help="GPUs that share each layer.", show_default="--gpus")
+    ] = None,
+    pipeline_parallel: Annotated[int, typer.Option(help="Stages of layers.")] = 1,
+    hours: Annotated[
+        float, typer.Option(help="Hours a month in which it is used, for rent or buy.")
+    ] = 160.0,
+    price: Annotated[float | None, typer.Option(help="USD for one device.")] = None,
+    rent: Annotated[float | None, typer.Option(help="USD an hour for one device.")] = None,
+    power_price: Annotated[float | None, typer.Option(help="USD for a kWh.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the plan (.png, .svg or .pdf).")
+    ] = None,
+    models: Annotated[
+        bool, typer.Option("--models", help="List the catalogue of models, and stop.")
+    ] = False,
+    devices: Annotated[
+        bool, typer.Option("--devices", help="List the catalogue of devices, and stop.")
+    ] = False,
+) -> None:
+    """Say before you start what fits, how many people it serves, how fast, and what it costs.
+
+    Every figure says how it is known: measured, driver, published, fitted or assumed.
+    """
+    from carpool.planning.engine_kind import parse_engine, parse_version
+    from carpool.planning.plan import PlanRequest
+    from carpool.planning.settings import Settings
+
+    if models or devices:
+        _list(models)
+        return
+    usage = _usage(profile, context, think, prompt, output)
+    source = _find_model(model)
+    device, count = _find_device(gpu, gpus, this_machine, gpu_memory, bandwidth, tflops)
+    kind = parse_engine(engine) if engine else _engine_for(device, source)
+    settings = Settings(
+        engine=kind,
+        version=parse_version(engine_version),
+        max_model_len=None if max_model_len is None else _tokens("--max-model-len", max_model_len),
+        max_num_seqs=max_num_seqs,
+        memory_share=memory_share,
+        kv_dtype=kv_cache_dtype,
+        tensor_parallel=tensor_parallel or max(1, count // max(1, pipeline_parallel)),
+        pipeline_parallel=pipeline_parallel,
+    )
+    request = PlanRequest(
+        model=source,
+        device=device,
+        num_devices=count,
+        settings=settings,
+        profile=usage,
+        num_people=for_people or people,
+        weight_format=weights,
+    )
+    if for_people is not None:
+        _print_cheapest(request, as_json)
+        return
+    money = _money(device, count, hours, price, rent, power_price)
+    _print_plan(request, money, as_json, markdown, plot)
+
+
+def _print_plan(
+    request: "PlanRequest", money: "Money | None", as_json: bool, markdown: bool, plot: Path | None
+) -> None:
+    from carpool.planning.as_dict import plan_as_dict
+    from carpool.planning.as_markdown import plan_as_markdown
+    from carpool.planning.as_text import plan_as_text
+    from carpool.planning.choices import choices
+    from carpool.planning.flags import commands
+    from carpool.planning.plan import make_plan
+
+    made = make_plan(request)
+    rows, lines = choices(request), commands(made)
+    if plot is not None:
+        from carpool.cli.plan_plot import save_plan_plot
+
+        save_plan_plot(made, rows, money, plot)
+    if as_json:
+        typer.echo(json.dumps(plan_as_dict(made, rows, lines, money)))
+    elif markdown:
+        typer.echo(plan_as_markdown(made, rows, lines, money))
+    else:
+        typer.echo(plan_as_text(made, rows, lines[:1], money))
+        if plot is not None:
+            typer.echo(f"\nPlot: {plot}")
+
+
+def _print_cheapest(request: "PlanRequest", as_json: bool) -> None:
+    from carpool.cli.table import print_table
+    from carpool.planning.as_text import whole
+    from carpool.planning.cheapest import cheapest
+    from carpool.planning.errors import PlanError
+
+    found = cheapest(request)
+    if not found:
+        raise PlanError(
+            f"no devices of the catalogue carry {request.num_people} people with "
+            f"{request.profile.context_tokens:,} tokens of context; give fewer people, a shorter "
+            "--context, --kv-cache-dtype fp8 or --weights awq"
+        )
+    if as_json:
+        rows = [
+            {"device": c.device.name, "count": c.num_devices, "usd": c.usd,
+             "sequences": c.plan.seqs_at_context.value}
+            for c in found
+        ]  # fmt: skip
+        typer.echo(json.dumps(rows))
+        return
+    typer.echo(
+        f"{request.model.name} for {request.num_people} people "
+        f"({request.profile.name}, {request.profile.context_tokens:,} tokens each):"
+    )
+    print_table(
+        ("devices", "USD, without a host", "sequences at once"),
+        [
+            (
+                f"{c.num_devices} x {c.device.name}",
+                f"{c.usd:,.0f}" if c.usd else "?",
+                whole(c.plan.seqs_at_context),
+            )
+            for c in found
+        ],
+        numbers=2,
+    )
+
+
+def _usage(
+    name: str, context: str | None, think: float | None, prompt: int | None, output: int | None
+) -> "Profile":
+    from carpool.planning.profile import find_profile
+
+    own = {
+        "context_tokens": None if context is None else _tokens("--context", context),
+        "think_seconds": think,
+        "prompt_tokens": prompt,
+        "output_tokens": output,
+    }
+    given = {field: value for field, value in own.items() if value is not None}
+    profile = find_profile(name)
+    sources = dict(profile.sources) | dict.fromkeys(given, "given on the command line")
+    return replace(profile, **given, sources=tuple(sources.items()))  # type: ignore[arg-type]
+
+
+def _tokens(option: str, text: str) -> int:
+    """4000, or 16k for 16,000, or 16Ki for 16,384."""
+    from carpool.planning.errors import PlanError
+
+    digits, factor = text.strip().lower(), 1
+    for unit, size in (("ki", 1024), ("k", 1000)):
+        if digits.endswith(unit):
+            digits, factor = digits.removesuffix(unit), size
+            break
+    if not digits.isdecimal() or int(digits) == 0:
+        raise PlanError(f"{option} is {text!r}; write a number of tokens like 4000, 16k or 16Ki")
+    return int(digits) * factor
+
+
+def _find_model(name: str) -> "ModelSource":
+    from carpool.engine.hub_config import fetch_config
+    from carpool.models.catalogue import CATALOGUE
+    from carpool.models.model_source import find_model, read_model
+
+    if name in CATALOGUE:
+        from carpool.engine.convert import converter_version
+        from carpool.engine.resolve import default_cache
+
+        folder = default_cache().converted(CATALOGUE[name].sha256, converter_version())
+        if folder.is_dir():
+            return read_model(folder)
+        return find_model(_MODEL, fetch_config)
+    return find_model(name, fetch_config)
+
+
+def _find_device(
+    name: str | None,
+    count: int,
+    this_machine: bool,
+    memory: str | None,
+    bandwidth: float | None,
+    tflops: float | None,
+) -> "tuple[Device, int]":
+    """The catalogue's, this machine's, or one made of the figures given."""
+    from carpool.cli.size import parse_size
+    from carpool.hardware.device import Device, find_device
+    from carpool.hardware.probe import probe
+    from carpool.planning.errors import PlanError, require_positive
+
+    require_positive("--gpus", count)
+    require_positive("--bandwidth", bandwidth)
+    require_positive("--tflops", tflops)
+    if name is not None:
+        device = find_device(name)
+    elif memory is not None and bandwidth is not None:
+        device = Device(
+            name=f"device with {memory}", vendor="NVIDIA", kind="custom", bandwidth_gbs=bandwidth
+        )
+        tflops = tflops or 100.0
+    elif this_machine or memory is None:
+        device, found = probe()
+        count = found if this_machine else count
+    else:
+        raise PlanError("--gpu-memory needs --gpu or --bandwidth, like --bandwidth 900")
+    changes: dict[str, float] = {}
+    if memory is not None:
+        changes["engine_gib"] = parse_size(memory) / 2**30
+        require_positive("--gpu-memory", changes["engine_gib"])
+    if bandwidth is not None:
+        changes["bandwidth_gbs"] = bandwidth
+    if tflops is not None:
+        changes["fp16_tflops"] = tflops
+    return replace(device, **changes), count  # type: ignore[arg-type]
+
+
+def _engine_for(device: "Device", source: "ModelSource") -> "EngineKind":
+    """The one that people run there."""
+    from carpool.planning.cheapest import runs_on
+    from carpool.planning.engine_kind import EngineKind
+
+    if device.is_cpu:
+        return EngineKind.EMBEDDED
+    is_gguf = source.stored is not None and source.source.startswith("GGUF")
+    is_custom = device.kind == "custom"
+    if not is_gguf and (is_custom or runs_on(EngineKind.VLLM, device)):
+        return EngineKind.VLLM
+    return EngineKind.LLAMA_CPP
+
+
+def _money(
+    device: "Device",
+    count: int,
+    hours: float,
+    price: float | None,
+    rent: float | None,
+    power_price: float | None,
+) -> "Money | None":
+    from carpool.planning.money import money
+
+    if device.is_cpu and price is None:
+        return None
+    return money(
+        device, count, hours, buy_usd=price, rent_usd_per_hour=rent, usd_per_kwh=power_price
+    )
+
+
+def _list(models: bool) -> None:
+    if models:
+        from carpool.models.published_models import published_names
+
+        typer.echo("\n".join(sorted(published_names(), key=str.lower)))
+        return
+    from carpool.hardware.device import all_devices
+
+    for device in all_devices():
+        size = "the machine's" if device.is_cpu else f"{device.usable_gib[0]:.1f} GiB"
+        typer.echo(f"{device.name}: {size}, {device.bandwidth_gbs:,.0f} GB/s")

@@ -1,0 +1,241 @@
+"""A plan as a screen of plain text."""
+
+from collections.abc import Iterator, Sequence
+
+from carpool.planning.choices import Choice
+from carpool.planning.figure import GIB, Figure
+from carpool.planning.flags import ENGINE_ADVICE, Command
+from carpool.planning.money import Money
+from carpool.planning.plan import Plan
+
+BAR = 40
+
+
+def plan_as_text(
+    plan: Plan, choices: Sequence[Choice], commands: Sequence[Command], money: Money | None
+) -> str:
+    parts = [_head(plan), _memory(plan), _sequences(plan)]
+    if plan.people:
+        parts += [_people(plan), _speed(plan)]
+    if choices:
+        parts.append(_choices(choices))
+    if commands:
+        parts.append(_commands(commands))
+    if money:
+        parts.append(money_as_text(money, plan))
+    return "\n\n".join(parts)
+
+
+def plan_in_three_lines(plan: Plan) -> str:
+    """What `carpool serve` says before it starts."""
+    if plan.trouble or not plan.people:
+        return f"plan: does not fit: {plan.trouble}"
+    memory = plan.memory
+    return (
+        f"plan: weights {gib(memory.weights)}, KV cache {gib(memory.kv_cache)} "
+        f"of {gib(memory.total)}\n"
+        f"plan: {plan.pool.kv_tokens:,} tokens of KV cache, {whole(plan.seqs_at_context)} "
+        f"sequences of {plan.request.profile.context_tokens:,} tokens\n"
+        f"plan: seats for {plan.people.most_people[0]} people "
+        f"({plan.request.profile.name}); more on that: carpool plan"
+    )
+
+
+def _head(plan: Plan) -> str:
+    request, shape = plan.request, plan.request.model.shape
+    verdict = f"does not fit: {plan.trouble}" if plan.trouble else "fits"
+    return (
+        f"{request.model.name} on {request.num_devices} x {request.device.name}, "
+        f"{plan.settings.engine}: {verdict}\n"
+        f"{shape.attention_class}, {shape.parameters.total / 1e9:,.2f}B parameters"
+        f"{_active(plan)}, weights {plan.weights.format.name} "
+        f"({plan.weights.bytes.total / GIB:,.1f} GiB, {plan.weights.known})\n"
+        f"shape: {request.model.source}"
+    )
+
+
+def _active(plan: Plan) -> str:
+    shape = plan.request.model.shape
+    return f" ({shape.parameters.active / 1e9:,.1f}B active)" if shape.experts else ""
+
+
+def _memory(plan: Plan) -> str:
+    memory = plan.memory
+    total = max(memory.total.value, 1.0)
+    rows = [
+        ("weights", memory.weights),
+        ("KV cache", memory.kv_cache),
+        ("activation", memory.activation),
+        ("not PyTorch", memory.non_torch),
+        ("CUDA graphs", memory.graphs),
+    ]
+    lines = [f"Memory of one device: {gib(memory.total)} ({memory.total.known})"]
+    for name, figure in rows:
+        filled = min(BAR, max(0, round(BAR * figure.value / total)))
+        lines.append(f"  {name:12} {'#' * filled:{BAR}} {gib(figure):>20}  {figure.known}")
+    return "\n".join(lines)
+
+
+def _sequences(plan: Plan) -> str:
+    context, full = plan.request.profile.context_tokens, plan.settings.max_model_len or 1
+    per_token = plan.pool.bytes_per_token / 1024
+    state = plan.pool.demand.state
+    lines = [
+        f"KV cache: {plan.pool.kv_tokens:,} tokens, {per_token:,.1f} KiB each on one device"
+        + (f", and {state / 2**20:,.1f} MiB of state a sequence" if state else ""),
+        f"  {'sequences at once':22} {'of ' + format(context, ',') + ' tokens':>20} "
+        f"{'of ' + format(full, ',') + ' (full)':>22}",
+        f"  {'planned':22} {whole(plan.seqs_at_context):>20} {whole(plan.seqs_at_full):>22}",
+        f"  {'by the simple formula':22} {plan.simple.num_seqs(context):>20,} "
+        f"{plan.simple.num_seqs(full):>22,}",
+        f"  ({_difference(plan)})",
+    ]
+    return "\n".join(lines)
+
+
+def _difference(plan: Plan) -> str:
+    """Why the simple formula says something else."""
+    memory, settings = plan.memory, plan.settings
+    unused = memory.total.value - memory.budget.value
+    reasons = [
+        f"the simple formula: {plan.simple.weights_gib:.1f} GiB weights, 2.0 GiB overhead, "
+        f"{plan.simple.kv_gib:.1f} GiB KV; planned: usable memory, not the box's"
+    ]
+    if unused > 0.1 * GIB:
+        reasons.append(f"{unused / GIB:.1f} GiB left alone by a share of {settings.memory_share}")
+    if plan.pool.hybrid is not None:
+        reasons.append("layers that keep only a window or a state")
+    return ", ".join(reasons)
+
+
+def _people(plan: Plan) -> str:
+    people, profile = plan.people, plan.request.profile
+    if people is None:
+        return ""
+    flight = people.in_flight
+    verdict = "enough" if people.is_enough else "not enough"
+    return "\n".join(
+        [
+            f"People ({profile.name}: {profile.prompt_tokens:,} + {profile.output_tokens:,} tokens,"
+            f" {profile.think_seconds:g} s between; assumed, see --json for sources)",
+            f"  {people.num_people} people have {flight.mean:.1f} requests in flight on average, "
+            f"{flight.p99} at the 99th percentile; {flight.wait_share:.1%} of them wait",
+            f"  seats: {people.num_seats}, {verdict}; 1 % of waits needs {people.seats[0]}, "
+            f"5 % needs {people.seats[1]}",
+            f"  these seats would do for {_at_most(people.most_people[0])} people (1 % wait), "
+            f"{_at_most(people.most_people[1])} (5 %)",
+        ]
+    )
+
+
+def _at_most(count: int) -> str:
+    return "1,000 and more" if count >= 1000 else f"about {count}"
+
+
+def _speed(plan: Plan) -> str:
+    lines = ["Speed (from bandwidth and FLOPS; ranges of what kernels reach)"]
+    for name, pace in (("planned", plan.planned), ("double", plan.double)):
+        if pace is not None:
+            lines.append(
+                f"  {name:8} {pace.num_seqs:4} at once: "
+                f"{between(pace.tokens_per_second)} tokens/s each, "
+                f"{between(pace.total_tokens_per_second)} together, first token after "
+                f"{between(pace.first_token_seconds)} s"
+            )
+    if plan.speed:
+        lines.append(
+            f"  sweet spot: about {plan.speed.sweet_spot} at once; beyond it, all get slower"
+        )
+    return "\n".join(lines)
+
+
+def _choices(choices: Sequence[Choice]) -> str:
+    lines = [
+        "What one decision buys, cheapest first",
+        f"  {'':34} {'context':>8} {'sequences':>10} {'full':>6} {'people':>8} {'tokens/s':>9}",
+    ]
+    lines += [_choice_row(choice) for choice in choices]
+    return "\n".join(lines)
+
+
+def _choice_row(choice: Choice) -> str:
+    plan = choice.plan
+    if plan is None:
+        return f"  {choice.name:34} not open: {choice.why}"
+    if plan.trouble or plan.people is None or plan.planned is None:
+        return f"  {choice.name:34} {'does not fit':>17}"
+    return (
+        f"  {choice.name:34} {plan.request.profile.context_tokens:8,} "
+        f"{plan.seqs_at_context.value:10,.0f} {plan.seqs_at_full.value:6,.0f} "
+        f"{plan.people.most_people[0]:8,} {between(plan.planned.tokens_per_second):>9}"
+    )
+
+
+def _commands(commands: Sequence[Command]) -> str:
+    return "\n\n".join(_command(command) for command in commands)
+
+
+def _command(command: Command) -> str:
+    lines = [f"{command.engine}:", *(f"  {line}" for line in command.text.split("\n"))]
+    lines += [f"    {flag.text}: {flag.why}" for flag in command.flags]
+    return "\n".join(lines)
+
+
+def advice_as_text() -> str:
+    return "\n".join(f"  {who}: {what}" for who, what in ENGINE_ADVICE)
+
+
+def money_as_text(money: Money, plan: Plan) -> str:
+    return "\n".join([f"Rent or buy (USD, prices of {money.as_of}; give your own)",
+                      *_money_lines(money, plan)])  # fmt: skip
+
+
+def _money_lines(money: Money, plan: Plan) -> Iterator[str]:
+    if money.rent_per_hour:
+        low, _, high = money.rent_per_hour
+        yield f"  rent {low:.2f} to {high:.2f} an hour, {money.hours_per_month:g} hours a month"
+    else:
+        yield "  no rent is known for this device; give --rent"
+    if money.buy and money.power_per_hour:
+        low, _, high = money.power_per_hour
+        yield f"  buy {money.buy:,.0f} with a host, power {low:.2f} to {high:.2f} an hour"
+    elif not money.buy:
+        yield "  no price is known for this device; give --price"
+    if money.break_even_hours and money.break_even_months:
+        yield (
+            f"  buying is cheaper after {_hours(money.break_even_hours)} hours of use, "
+            f"{_hours(money.break_even_months)} months"
+        )
+
+
+def _hours(values: tuple[float, float, float]) -> str:
+    low, _, high = values
+    if low == float("inf"):
+        return "no number of"
+    if high == float("inf"):
+        return f"{_two_digits(low)} (or never)"
+    return f"{_two_digits(low)} to {_two_digits(high)}"
+
+
+def gib(figure: Figure) -> str:
+    """In GiB, as a range where it is one."""
+    low, high = figure.low / GIB, figure.high / GIB
+    if high - low < 0.1:
+        return f"{figure.value / GIB:.1f} GiB"
+    return f"{low:.1f} to {high:.1f} GiB"
+
+
+def whole(figure: Figure) -> str:
+    if figure.low == figure.high:
+        return f"{figure.value:,.0f}"
+    return f"{figure.value:,.0f} ({figure.low:,.0f} to {figure.high:,.0f})"
+
+
+def between(figure: Figure) -> str:
+    return f"{_two_digits(figure.low)} to {_two_digits(figure.high)}"
+
+
+def _two_digits(value: float) -> str:
+    """No false digits: two, whatever the size."""
+    rounded = float(f"{value:.2g}")
+    return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"

@@ -1,0 +1,175 @@
+"""Ready-to-paste commands, each flag with its reason."""
+
+import shlex
+from dataclasses import dataclass
+
+from carpool.planning.engine_kind import EngineKind
+from carpool.planning.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One argument, or one that takes a value, and why it is there."""
+
+    text: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`engine` as people call it; `is_planned` for the engine that the figures are of."""
+
+    engine: str
+    argv: str
+    flags: tuple[Flag, ...]
+    is_planned: bool
+
+    @property
+    def text(self) -> str:
+        """To paste into a shell."""
+        lines = [self.argv, *(flag.text for flag in self.flags)]
+        return " \\\n    ".join(lines)
+
+
+def commands(plan: Plan) -> list[Command]:
+    """For every engine that would do; the planned one first. Empty if nothing starts."""
+    if plan.trouble or plan.people is None:
+        return []
+    engine = plan.settings.engine
+    found = [
+        Command("vLLM", f"vllm serve {_model(plan)}", _vllm(plan), engine is EngineKind.VLLM),
+        Command(
+            "SGLang",
+            f"python -m sglang.launch_server --model-path {_model(plan)}",
+            _sglang(plan),
+            engine is EngineKind.SGLANG,
+        ),
+        Command("TGI", f"text-generation-launcher --model-id {_model(plan)}", _tgi(plan), False),
+        Command(
+            "llama-server",
+            f"llama-server --model {_model(plan)}.gguf",
+            _llama_server(plan),
+            engine is EngineKind.LLAMA_CPP,
+        ),
+        Command("Ollama", "env", _ollama(plan), False),
+        Command(
+            "Carpool",
+            f"carpool serve {_model(plan)}",
+            _carpool(plan),
+            engine is EngineKind.EMBEDDED,
+        ),
+    ]
+    return sorted(found, key=lambda command: not command.is_planned)
+
+
+def _model(plan: Plan) -> str:
+    return shlex.quote(plan.request.model.name)
+
+
+def _length(plan: Plan) -> int:
+    return plan.settings.max_model_len or 1
+
+
+def _seats(plan: Plan) -> int:
+    return plan.people.num_seats if plan.people else 1
+
+
+def _vllm(plan: Plan) -> tuple[Flag, ...]:
+    settings, length = plan.settings, _length(plan)
+    flags = [
+        Flag(f"--max-model-len {length}", _length_reason(plan)),
+        Flag(f"--max-num-seqs {_seats(plan)}",
+             "the plan's seats; more would only be preempted, and each takes memory for logits"),
+        Flag(f"--gpu-memory-utilization {settings.memory_share or 0.9:.2f}",
+             "share of the card for weights, cache and the rest; graphs come on top"),
+        Flag("--enable-prefix-caching", "system prompts and chat histories are computed once"),
+    ]  # fmt: skip
+    if settings.kv_dtype != "auto":
+        flags.append(Flag(f"--kv-cache-dtype {settings.kv_dtype}", "half the memory of a token"))
+    if settings.tensor_parallel > 1:
+        flags.append(
+            Flag(f"--tensor-parallel-size {settings.tensor_parallel}", "weights over the GPUs")
+        )
+    if settings.pipeline_parallel > 1:
+        flags.append(
+            Flag(f"--pipeline-parallel-size {settings.pipeline_parallel}", "layers over GPUs")
+        )
+    if (name := plan.request.weight_format) in ("fp8", "awq", "gptq", "bnb-nf4"):
+        method = {"bnb-nf4": "bitsandbytes"}.get(name, name)
+        flags.append(Flag(f"--quantization {method}", f"weights planned as {name}"))
+    return tuple(flags)
+
+
+def _sglang(plan: Plan) -> tuple[Flag, ...]:
+    settings = plan.settings
+    share = 0.88 if settings.engine is not EngineKind.SGLANG else settings.memory_share or 0.88
+    flags = [
+        Flag(f"--context-length {_length(plan)}", _length_reason(plan)),
+        Flag(f"--max-running-requests {_seats(plan)}", "the plan's seats"),
+        Flag(f"--mem-fraction-static {share:.2f}", "weights and cache; activations take the rest"),
+    ]
+    if settings.kv_dtype.startswith("fp8"):
+        flags.append(Flag("--kv-cache-dtype fp8_e5m2", "half the memory of a token"))
+    if settings.tensor_parallel > 1:
+        flags.append(Flag(f"--tp {settings.tensor_parallel}", "weights over the GPUs"))
+    return tuple(flags)
+
+
+def _tgi(plan: Plan) -> tuple[Flag, ...]:
+    length = _length(plan)
+    return (
+        Flag(f"--max-total-tokens {length}", _length_reason(plan)),
+        Flag(f"--max-input-tokens {length - 1}", "the rest is for the answer"),
+        Flag(f"--max-concurrent-requests {2 * _seats(plan)}", "seats, and as many that wait"),
+        Flag(f"--num-shard {plan.settings.tensor_parallel}", "weights over the GPUs"),
+    )
+
+
+def _llama_server(plan: Plan) -> tuple[Flag, ...]:
+    seats, length = _seats(plan), _length(plan)
+    slots = max(1, min(seats, plan.pool.num_seqs(length) or 1))
+    flags = [
+        Flag(f"--parallel {slots}", "slots; each has a fixed share of the context"),
+        Flag(f"--ctx-size {slots * length}", f"the slots divide it: {length} tokens each"),
+        Flag("--n-gpu-layers 999", "all layers on the GPU"),
+        Flag("--flash-attn on", "without it, scores of the whole context take memory"),
+    ]
+    if plan.settings.kv_dtype in ("q8_0", "fp8", "int8"):
+        flags.append(Flag("--cache-type-k q8_0 --cache-type-v q8_0", "half the memory of a token"))
+    return tuple(flags)
+
+
+def _ollama(plan: Plan) -> tuple[Flag, ...]:
+    seats, length = _seats(plan), _length(plan)
+    slots = max(1, min(seats, plan.pool.num_seqs(length) or 1))
+    return (
+        Flag(f"OLLAMA_NUM_PARALLEL={slots}", "slots; each has the whole context length"),
+        Flag(f"OLLAMA_CONTEXT_LENGTH={length}", _length_reason(plan)),
+        Flag("OLLAMA_FLASH_ATTENTION=1", "a smaller compute buffer"),
+        Flag("ollama serve", "and pull the model in the weights you planned with"),
+    )
+
+
+def _carpool(plan: Plan) -> tuple[Flag, ...]:
+    if plan.settings.engine is not EngineKind.EMBEDDED:
+        name = plan.settings.engine.value
+        return (Flag(f"--backend {name}", "a key per person and a fair queue before the engine"),)
+    return (
+        Flag(f"--max-model-len {_length(plan)}", _length_reason(plan)),
+        Flag(f"--max-num-seqs {_seats(plan)}", "the plan's seats"),
+    )
+
+
+def _length_reason(plan: Plan) -> str:
+    longest = plan.request.model.shape.max_model_len
+    could = f"; the model could do {longest:,}" if longest else ""
+    return f"a policy: four average contexts, so that nobody takes everybody's cache{could}"
+
+
+ENGINE_ADVICE = (
+    ("you and family", "llama-server or Ollama: one file, any GPU, no server to care for"),
+    ("a few developers", "vLLM, or Carpool's own engine where there is no GPU"),
+    ("a team's chat", "vLLM behind Carpool: keys, a fair queue, a ledger"),
+    ("agent fleets with a shared system prompt", "SGLang or vLLM with prefix caching"),
+)
+"""Which engine for which workload."""
