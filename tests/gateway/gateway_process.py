@@ -371,6 +371,13 @@ def connected(gateway: GatewayProcess) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
 
 
+def request_bytes(person: Person, **fields: Any) -> bytes:
+    """A chat request as it is on the wire."""
+    content = json.dumps(body(**fields)).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {person.key}\r\n"
+    return f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
+
+
 def raw_answer(gateway: GatewayProcess, request: bytes) -> bytes:
     """All that comes back on a connection of its own until the gateway closes it."""
     with connected(gateway) as connection:

@@ -117,6 +117,7 @@ class Answer:
         self.body: bytes | None = None
         self.first_byte_at: float | None = None
         self._response = response
+        self._stopped_by: str | None = None
         self._kind = kind
         self._sniffer = sniffer
         self._alias = alias
@@ -159,7 +160,9 @@ class Answer:
                     how, message = error.how, str(error)
                     await self._send_error(client, error)
         except ClientGone:
-            if how is How.COMPLETED and not self._events.has_ended:
+            if self._stopped_by is not None:
+                how, message = How.STOPPED, self._stopped_by
+            elif how is How.COMPLETED and not self._events.has_ended:
                 how, message = How.CLIENT_CANCELLED, "the client closed the connection"
         finally:
             self.close()
@@ -177,6 +180,7 @@ class Answer:
 
     def stop(self, message: str) -> None:
         """Ends an answer under way, with an error for the client: a revoked key, say."""
+        self._stopped_by = message
         self._response.fail(Stopped(message))
 
     def close(self) -> None:

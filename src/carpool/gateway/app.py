@@ -57,8 +57,7 @@ NOBODY = Caller(
 
 
 class GatewayApp:
-    """An ASGI application. `key_ring` None lets everybody in. `is_draining` refuses what is
-    new while it finishes what runs."""
+    """An ASGI application. `key_ring` None lets everybody in."""
 
     def __init__(
         self,
@@ -71,6 +70,7 @@ class GatewayApp:
         max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
         self.is_draining = False
+        self._reading: set[asyncio.Task[Any]] = set()
         self.num_running = 0
         self.is_idle = asyncio.Event()
         self.is_idle.set()
@@ -88,6 +88,12 @@ class GatewayApp:
             "/metrics": self._show_metrics,
             "/version": self._version,
         }
+
+    def drain(self) -> None:
+        """Refuse what is new, and what has yet to arrive, while what runs is finished."""
+        self.is_draining = True
+        for task in self._reading:
+            task.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -161,10 +167,8 @@ class GatewayApp:
         if self._key_ring is None:
             _check_is_json(headers)
         if self.is_draining:
-            raise Refusal(
-                Outcome.DRAINING, "the server is shutting down; try again", retry_after_s=5
-            )
-        raw = await read_body(receive, headers, self._max_body_bytes)
+            raise _draining()
+        raw = await self._body(receive, headers)
         if version != self._keys_version:
             caller = self._identify(headers)
         try:
@@ -185,6 +189,21 @@ class GatewayApp:
             arrived_at=arrived_at,
             started_at=time.time(),
         )
+
+    async def _body(self, receive: Receive, headers: Mapping[bytes, bytes]) -> bytes:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a request is served by a task")
+        self._reading.add(task)
+        try:
+            return await read_body(receive, headers, self._max_body_bytes)
+        except asyncio.CancelledError:
+            if not self.is_draining:
+                raise
+            task.uncancel()
+            raise _draining() from None
+        finally:
+            self._reading.discard(task)
 
     @property
     def _keys_version(self) -> int:
@@ -252,6 +271,10 @@ class GatewayApp:
 
     def _version(self, scope: Scope) -> tuple[int, bytes, bytes]:
         return _json(200, {"version": __version__})
+
+
+def _draining() -> Refusal:
+    return Refusal(Outcome.DRAINING, "the server is shutting down; try again", retry_after_s=5)
 
 
 def _check_is_json(headers: Mapping[bytes, bytes]) -> None:

@@ -30,6 +30,7 @@ class Client:
         "_send",
         "_watcher",
         "interruption",
+        "is_behind",
         "is_finished",
         "is_gone",
         "is_started",
@@ -41,6 +42,7 @@ class Client:
         self.is_started = False  # status and headers are sent
         self.is_finished = False
         self.is_gone = False
+        self.is_behind = False  # something waits for it to read
         self._end: Exception | None = None
         self._on_disconnect = on_disconnect
         self._receive = receive
@@ -98,12 +100,15 @@ class Client:
         await self._sent({"type": "http.response.body", "body": data, "more_body": False})
 
     async def _sent(self, message: dict[str, Any]) -> None:
+        self.is_behind = True
         try:
             await self._send(message)
         except OSError:
             self.is_gone = True
             self._end = self._end or ClientGone()
             raise ClientGone from None
+        finally:
+            self.is_behind = False
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -337,11 +337,14 @@ async def _reserved(allowance: Allowance, num_tokens: int, exchange: Exchange) -
 
 
 def _stop(running: Mapping[Exchange, Client], refusal: Refusal) -> None:
-    """Wherever they are: a stream that has begun gets an error event, others the refusal."""
+    """Wherever they are: a stream that has begun gets an error event, others the refusal. Who
+    does not read what they are sent is left without a word."""
     for exchange, client in list(running.items()):
         exchange.stopped_by = refusal.outcome
         if exchange.answer is not None:
             exchange.answer.stop(refusal.message)
+            if client.is_behind:
+                client.interrupt(ClientGone())
         else:
             client.interrupt(refusal)
 
@@ -379,7 +382,8 @@ async def send_refusal(
 ) -> None:
     """As an answer of its own or, when a stream has begun with heartbeats, as its last event."""
     if client.is_started:
-        await client.finish(error_event(kind, refusal.message, code=refusal.outcome.value))
+        code = refusal.outcome.value
+        await client.finish(error_event(kind, refusal.message, code=code, status=refusal.status))
         return
     body = refusal.body()
     length = (b"content-length", b"%d" % len(body))

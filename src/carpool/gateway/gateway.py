@@ -132,7 +132,7 @@ class Gateway:
     async def drain(self, within_s: float) -> bool:
         """Refuse what is new and what waits, and let what runs finish; False if some of it still
         ran after `within_s` seconds."""
-        self.app.is_draining = True
+        self.app.drain()
         for model in self.models:
             model.gate.close(_shutting_down())
         try:

@@ -1,18 +1,18 @@
 """The key says who asks; nothing else does, and the key itself is seen nowhere."""
 
 import hashlib
-import json
+import socket
 import time
 
 import pytest
 from gateway_process import (
     CHAT,
     MODEL,
-    body,
     chunks_of,
     connected,
     gateway_process,
     read_until_cut,
+    request_bytes,
     until,
 )
 from mock_engine import chat_events, sse_reply
@@ -60,14 +60,12 @@ def test_a_revoked_key_is_refused_by_every_gateway_on_the_database(gateway, engi
 
 def test_a_key_that_is_revoked_while_a_body_is_on_its_way_is_refused(gateway, engine):
     ada = gateway.add_person()
-    content = json.dumps(body()).encode()
-    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ada.key}\r\n"
+    request = request_bytes(ada)
     with connected(gateway) as connection:
-        connection.sendall(f"{head}content-length: {len(content)}\r\n\r\n".encode())
-        connection.sendall(content[:-1])
+        connection.sendall(request[:-1])
         ada.revoke()
         until(lambda: ada.get("/v1/models").status_code == 401, WITHIN_S)
-        connection.sendall(content[-1:])
+        connection.sendall(request[-1:])
         assert connection.recv(65536).startswith(b"HTTP/1.1 401 ")
     assert not engine.asked
 
@@ -99,6 +97,19 @@ def test_a_stream_of_a_revoked_key_ends_with_an_error(gateway, engine):
     until(lambda: engine.left)
     assert gateway.row(ada)["outcome"] == "key_revoked"
     assert gateway.row(ada)["output_tokens"] > 0
+
+
+def test_who_does_not_read_holds_no_seat_with_a_revoked_key(gateway, engine):
+    ada = gateway.add_person()
+    engine.script = sse_reply([b"data: " + b"x" * 8000 + b"\n\n"] * 20_000)
+    with connected(gateway) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(request_bytes(ada, stream=True))
+        until(lambda: gateway.num_in_flight == 1)
+        assert connection.recv(9) == b"HTTP/1.1 "
+        ada.revoke()
+        until(lambda: gateway.num_in_flight == 0, WITHIN_S)
+    assert gateway.row(ada)["outcome"] == "key_revoked"
 
 
 def test_the_secret_before_a_rotation_is_refused_and_the_new_one_works(gateway):

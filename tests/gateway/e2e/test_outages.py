@@ -9,7 +9,9 @@ from gateway_process import (
     PATIENCE_S,
     ScriptedEngine,
     chunks_of,
+    connected,
     gateway_process,
+    request_bytes,
     until,
 )
 from mock_engine import Reply, chat_events, json_reply, sse_reply
@@ -111,6 +113,8 @@ def test_what_a_killed_gateway_had_written_down_is_in_the_ledger_of_the_next(own
         away = gateway.database.with_suffix(".away")
         gateway.database.rename(away)
         assert [ada.ask().status_code for _ in range(4)] == [200] * 4
+        # The row of the last is written right after its answer, so before the next one.
+        assert gateway.http.get("/health").status_code == 200
         gateway.process.send_signal(signal.SIGKILL)
         gateway.process.wait(PATIENCE_S)
         away.rename(gateway.database)
@@ -141,6 +145,22 @@ def test_a_gateway_that_has_to_leave_finishes_what_runs_and_refuses_the_rest(own
         assert chunks_of(whole.result().text)[-1] == "[DONE]"
     assert own.process.wait(PATIENCE_S) == 0
     assert len(own.rows(ada)) + len(own.rows(ben)) + len(own.rows(eve)) >= 5
+
+
+def test_who_has_yet_to_send_a_request_holds_nobody_up(own):
+    ada = own.add_person()
+    request = request_bytes(ada)
+    with connected(own) as connection:
+        connection.sendall(request[:-1])
+        until(lambda: own.http.get("/health").status_code == 200)
+        asked_at = time.monotonic()
+        own.process.send_signal(signal.SIGTERM)
+        answer = connection.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: " in answer
+    assert own.process.wait(PATIENCE_S) == 0
+    assert time.monotonic() - asked_at < PATIENCE_S / 2
+    assert "Traceback" not in own.log.read_text()
 
 
 def test_what_still_runs_at_the_drain_limit_is_cut_off_with_an_error(own_engine, tmp_path):
