@@ -396,7 +396,7 @@ def _down(model: ServedModel, now: float) -> Refusal:
     wait = max(1.0, min(waits, default=_RETRY_DOWN_S))
     return Refusal(
         Outcome.BACKEND_DOWN,
-        f"no engine of {model.name} answers at the moment; try again in {wait:.0f} s",
+        f"no engine of {model.name} answers at the moment; try again in {whole_seconds(wait)} s",
         limit="backend",
         retry_after_s=wait,
     )

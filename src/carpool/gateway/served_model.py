@@ -7,7 +7,7 @@ from carpool.backends.backend import BackendState
 from carpool.gateway.gate import Gate
 from carpool.gateway.model_config import WhenDown
 from carpool.gateway.outcome import Outcome
-from carpool.gateway.refusal import Refusal
+from carpool.gateway.refusal import Refusal, whole_seconds
 from carpool.gateway.routing import Replica
 from carpool.gateway.token_estimate import BytesPerToken
 from carpool.store.limits import NO_LIMITS, Limits
@@ -47,7 +47,7 @@ class ServedModel:
         return Refusal(
             Outcome.LOADING if is_loading else Outcome.BACKEND_DOWN,
             f"the engine of {self.name} is {'loading' if is_loading else 'down'}; "
-            f"try again in {wait_s:.0f} s",
+            f"try again in {whole_seconds(wait_s)} s",
             limit="backend",
             retry_after_s=wait_s,
         )
