@@ -24,7 +24,7 @@ def plan(
         typer.Argument(
             help="A config.json, a model folder, a GGUF file, a catalogue name, a hub id."
         ),
-    ] = _MODEL,
+    ] = "smollm2-135m",
     gpu: Annotated[
         str | None, typer.Option(metavar="NAME", help="A device of the catalogue, like 'RTX 4090'.")
     ] = None,
@@ -116,7 +116,7 @@ def plan(
 
     Every figure says how it is known: measured, driver, published, fitted or assumed.
     """
-    from carpool.planning.engine_kind import parse_engine, parse_version
+    from carpool.planning.engine_kind import EngineKind, parse_engine, parse_version
     from carpool.planning.plan import PlanRequest
     from carpool.planning.settings import Settings
 
@@ -126,7 +126,10 @@ def plan(
     usage = _usage(profile, context, think, prompt, output)
     source = _find_model(model)
     device, count = _find_device(gpu, gpus, this_machine, gpu_memory, bandwidth, tflops)
-    kind = parse_engine(engine) if engine else _engine_for(device, source)
+    if engine:
+        kind = parse_engine(engine)
+    else:
+        kind = EngineKind.VLLM if for_people is not None else _engine_for(device, source)
     settings = Settings(
         engine=kind,
         version=parse_version(engine_version),
@@ -261,7 +264,9 @@ def _find_model(name: str) -> "ModelSource":
         folder = default_cache().converted(CATALOGUE[name].sha256, converter_version())
         if folder.is_dir():
             return read_model(folder)
-        return find_model(_MODEL, fetch_config)
+        source, quantization = find_model(_MODEL, fetch_config), CATALOGUE[name].quantization
+        shape = replace(source.shape, quantization=quantization)
+        return replace(source, name=name, shape=shape)
     return find_model(name, fetch_config)
 
 

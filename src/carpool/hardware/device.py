@@ -53,15 +53,21 @@ class Device:
         return self.kind == "cpu"
 
     @property
+    def has_bf16(self) -> bool:
+        """Of a CPU: whether it multiplies bf16 itself (AVX-512 BF16 or AMX)."""
+        return "BF16" in (self.note or "")
+
+    @property
     def usable_gib(self) -> tuple[float, str]:
-        """What an engine may use, and whether that is "driver" (somebody saw it) or "assumed".
+        """What an engine may use, and whether that is "measured", "driver" (somebody saw it) or
+        "assumed".
 
         CUDA keeps 1 to 1.5 % of what nvidia-smi shows. Unified memory without a figure: the
         three quarters that macOS hands to the GPU. Raises `UnknownDevice` for a plain CPU,
         whose memory is the machine's.
         """
         if self.engine_gib is not None:
-            return self.engine_gib, "driver"
+            return self.engine_gib, "measured" if self.is_cpu else "driver"
         if self.driver_gib is not None and self.kind == "unified":
             return self.driver_gib, "driver"
         if self.driver_gib is not None:

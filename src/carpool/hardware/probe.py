@@ -3,6 +3,7 @@
 import platform
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 from carpool.hardware.device import Device, UnknownDevice, find_devices
 from carpool.hardware.host_memory import available_bytes
@@ -32,13 +33,14 @@ def probe() -> tuple[Device, int]:
 
 def this_cpu() -> Device:
     """What memory is free now; the bandwidth of a small desktop."""
-    name = _cpu_name()
+    name = _cpu_field("model name") or platform.machine() or "CPU"
     return Device(
         name=f"this machine ({name})",
         vendor="CPU",
         kind="cpu",
         bandwidth_gbs=CPU_BANDWIDTH_GBS,
         engine_gib=available_bytes() / 2**30,
+        note="BF16" if has_bf16() else None,
         sources=(("engine_gib", "free memory now"), ("bandwidth_gbs", "assumed")),
     )
 
@@ -64,15 +66,19 @@ def _apple(chip: str) -> Device:
     return replace(near[0], driver_gib=gib * 0.75, engine_gib=None)
 
 
-def _cpu_name() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.machine() or "CPU"
+def has_bf16() -> bool:
+    """Whether this processor multiplies bf16 itself, as OpenVINO asks for a bf16 KV cache."""
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(_cpu_field("flags").split())
+
+
+def _cpu_field(name: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The first of its kind; empty where there is none (macOS)."""
+    if not cpuinfo.is_file():
+        return ""
+    for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith(name):
+            return line.partition(":")[2].strip()
+    return ""
 
 
 def _lines(command: tuple[str, ...]) -> list[str]:

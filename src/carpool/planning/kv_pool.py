@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from carpool.models.layer_cache import AttentionCache, StateCache
 from carpool.models.shape import ModelShape
 from carpool.planning.engine_kind import EngineKind
-from carpool.planning.kv_bytes import cache_bytes_per_token
+from carpool.planning.kv_bytes import EMBEDDED_BLOCK, cache_bytes_per_token
 from carpool.planning.kv_dtype import kv_bits
 from carpool.planning.settings import Settings
-from carpool.planning.vllm_pool import VllmPool, has_hybrid_groups, vllm_pool
+from carpool.planning.vllm_pool import BLOCK_SIZE, VllmPool, has_hybrid_groups, vllm_pool
 
 LLAMA_CPP_PADDING = 256
 """llama.cpp rounds the cells of a cache up to this many."""
@@ -107,9 +107,14 @@ def make_pool(shape: ModelShape, settings: Settings, num_bytes: float) -> KVPool
         return _sglang_pool(shape, settings, num_bytes)
     if settings.engine is EngineKind.LLAMA_CPP:
         return _llama_cpp_pool(shape, settings, num_bytes)
-    block_size = 16 if settings.engine is EngineKind.VLLM else 32
+    block_size = BLOCK_SIZE if settings.engine is EngineKind.VLLM else EMBEDDED_BLOCK
     need = demand(shape, settings, windows=False)
     num_blocks = int(num_bytes / (need.per_token * block_size)) if need.per_token else 0
+    if settings.engine is EngineKind.EMBEDDED:
+        # No more than all sequences fill at their longest.
+        length = -(-(settings.max_model_len or 1) // block_size)
+        num_blocks = min(num_blocks, (settings.max_num_seqs or 1) * length)
+        num_bytes = num_blocks * block_size * need.per_token
     return KVPool(
         num_bytes, num_blocks * block_size, need.per_token, block_size, need, num_blocks=num_blocks
     )

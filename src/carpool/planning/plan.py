@@ -7,6 +7,7 @@ from carpool.hardware.device import Device
 from carpool.models.model_source import ModelSource
 from carpool.models.shape import ModelShape
 from carpool.models.weight_format import WeightFormat, find_format, weight_bytes
+from carpool.planning.engine_kind import EngineKind
 from carpool.planning.errors import PlanError, require_positive
 from carpool.planning.figure import GIB, Figure, Known
 from carpool.planning.kv_dtype import kv_bits
@@ -132,8 +133,8 @@ def make_plan(request: PlanRequest) -> Plan:
 def device_memory(device: Device) -> Figure:
     """Bytes that an engine may have of one device."""
     gib, how = device.usable_gib
-    known = Known.DRIVER if how == "driver" else Known.ASSUMED
-    return Figure.about(gib * GIB, 0.0 if how == "driver" else 0.02, known)
+    known = Known(how)
+    return Figure.about(gib * GIB, 0.02 if known is Known.ASSUMED else 0.0, known)
 
 
 def weights_of(model: ModelSource, format_name: str | None) -> Weights:
@@ -172,6 +173,8 @@ def _with_policy(request: PlanRequest, weights: Weights, total: Figure) -> Setti
     sequence does not fit. max_num_seqs: what the people need, as each takes memory for logits.
     """
     shape, asked = request.model.shape, request.settings
+    if asked.engine is EngineKind.EMBEDDED and asked.kv_dtype == "auto":
+        asked = replace(asked, kv_dtype="bf16" if request.device.has_bf16 else "f32")
     settings = filled(asked, total.value, request.device.name, shape.max_model_len)
     if asked.max_num_seqs is None:
         wanted = 16
