@@ -8,8 +8,11 @@ if TYPE_CHECKING:
     from carpool.store.key_store import NewKey
 
 
-def first_key(database: "Database") -> "NewKey | None":
-    """A person called like the user of this machine, with a key; None where there are people."""
+def first_key(database: "Database | None") -> "NewKey | None":
+    """A person called like the user of this machine, with a key; None where there are people,
+    or no database."""
+    if database is None:
+        return None
     from carpool.store.key_store import KeyStore
 
     store = KeyStore(database)

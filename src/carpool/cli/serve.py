@@ -5,15 +5,16 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-
 from carpool.cli.database import DatabaseOption
 from carpool.cli.first_key import first_key
+from carpool.cli.prepare import prepare
 from carpool.errors import CarpoolError
 from carpool.gateway.logs import LogFormat, set_up_logging
 from carpool.gateway.model_config import BackendConfig, FallbackConfig, ModelConfig, WhenDown
@@ -34,6 +35,9 @@ class _Urls(NamedTuple):
 
     clients: str
     admin: str | None
+
+
+NewFirstKey = Callable[[], "NewKey | None"]
 
 
 class UsageError(CarpoolError):
@@ -206,6 +210,7 @@ def serve(
         nullcontext() if admin_address is None else listening(admin_address) as admin_listener,
         tempfile.TemporaryDirectory(prefix="carpool-") as run_folder,
     ):
+        prepare(models)
         store = open_database(database)
         options = GatewayOptions(
             run_folder=Path(run_folder),
@@ -215,7 +220,7 @@ def serve(
             counters=counters,
             tracing=tracing,
         )
-        key = None if no_auth or as_json else first_key(store)
+        new_key = partial(first_key, None if no_auth or as_json else store)
         announce = _announce_json if as_json else _announce
         urls = _Urls(
             f"{_url(listener, tls_cert is not None)}/v1",
@@ -226,7 +231,7 @@ def serve(
                 lambda: Gateway(models, store, options),
                 listener,
                 drain_s=drain_timeout,
-                on_ready=partial(announce, urls, key, not no_auth),
+                on_ready=partial(announce, urls, new_key, not no_auth),
                 tls_cert=tls_cert,
                 tls_key=tls_key,
                 admin_listener=admin_listener,
@@ -287,9 +292,8 @@ def _journal_folder(database_url: str) -> Path:
     import hashlib
     import os
 
-    from sqlalchemy import make_url
-
     from carpool.store.database import default_database_url
+    from sqlalchemy import make_url
 
     url = make_url(database_url)
     if url.get_backend_name() == "sqlite":
@@ -300,7 +304,7 @@ def _journal_folder(database_url: str) -> Path:
     return default_file.with_name(f"{name}.journal")
 
 
-def _announce_json(urls: _Urls, key: "NewKey | None", has_keys: bool, gateway: "Gateway") -> None:
+def _announce_json(urls: _Urls, new_key: NewFirstKey, has_keys: bool, gateway: "Gateway") -> None:
     models = [
         {
             "name": model.name,
@@ -313,7 +317,8 @@ def _announce_json(urls: _Urls, key: "NewKey | None", has_keys: bool, gateway: "
     typer.echo(json.dumps({"base_url": urls.clients, "admin_url": urls.admin, "models": models}))
 
 
-def _announce(urls: _Urls, key: "NewKey | None", has_keys: bool, gateway: "Gateway") -> None:
+def _announce(urls: _Urls, new_key: NewFirstKey, has_keys: bool, gateway: "Gateway") -> None:
+    key = new_key()
     for model in gateway.models:
         capacity = model.gate.admission.capacity
         typer.echo(
