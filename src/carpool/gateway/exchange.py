@@ -20,7 +20,7 @@ from carpool.gateway.client import Client, ClientGone
 from carpool.gateway.error_events import error_event
 from carpool.gateway.forward import ModelRequest, Target, ask, left_before_answer
 from carpool.gateway.gate import Gate, Seat
-from carpool.gateway.headers import first_value
+from carpool.gateway.headers import first_value, headers_for_others
 from carpool.gateway.json_object import JsonObject
 from carpool.gateway.key_ring import Caller
 from carpool.gateway.limit_counters import LimitReached, Reservation
@@ -73,6 +73,7 @@ _FALLS_BACK = frozenset(
 """Not what is the client's own affair: its limits, its share of the queue, its key."""
 _OUT_OF_SERVICE = Outcome.UPSTREAM_ERROR
 _GATEWAY_ERRORS = (502, 503, 504)
+_BAD_CREDENTIALS = 401
 _RETRY_DOWN_S = 2
 # Who goes first is decided here, and an engine would believe the client.
 _NOT_THE_CLIENTS = ("priority",)
@@ -305,9 +306,7 @@ class Exchanges:
             try:
                 with client.interrupting():
                     answer = await ask(request, target)
-                if answer.status in _GATEWAY_ERRORS and exchange.may_fall_back(_OUT_OF_SERVICE):
-                    answer.close()
-                    raise UpstreamError(f"the engine answered with {answer.status}")
+                _check_status(exchange, replica, answer)
                 exchange.answer = answer
                 more = _retry_after(answer, exchange.model.gate)
                 forwarded = await answer.relay(client, [*exchange.answer_headers(), *more])
@@ -347,6 +346,20 @@ def _stop(running: Mapping[Exchange, Client], refusal: Refusal) -> None:
                 client.interrupt(ClientGone())
         else:
             client.interrupt(refusal)
+
+
+def _check_status(exchange: Exchange, replica: Replica, answer: Answer) -> None:
+    """Raises UpstreamError for what is not to reach the client: what somebody else can answer,
+    and complaints about the gateway's own key, which clients would take for theirs."""
+    if answer.status == _BAD_CREDENTIALS:
+        _log.error("%s does not take the key that it is sent (401)", replica.name)
+        message = "the engine does not take the gateway's key; whoever runs the gateway can help"
+    elif answer.status in _GATEWAY_ERRORS and exchange.may_fall_back(_OUT_OF_SERVICE):
+        message = f"the engine answered with {answer.status}"
+    else:
+        return
+    answer.close()
+    raise UpstreamError(message)
 
 
 def _retry_after(answer: Answer, gate: Gate) -> list[tuple[bytes, bytes]]:
@@ -413,6 +426,8 @@ def _request(exchange: Exchange, replica: Replica) -> ModelRequest:
     headers = exchange.raw_headers
     if exchange.trace is not None:
         headers = exchange.trace.sent(replica, headers)
+    if exchange.is_fallback:
+        headers = headers_for_others(headers)
     return ModelRequest(
         kind=exchange.kind,
         path=exchange.path,

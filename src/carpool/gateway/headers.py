@@ -37,6 +37,11 @@ _NOT_UPSTREAM = _HOP_BY_HOP | {
     b"x-priority",
 }
 _NOT_UPSTREAM_PREFIXES = (b"x-forwarded-", b"x-gateway-", b"x-carpool-")
+# What an API needs to know. The rest may say who asks and where: proxies in front that log people
+# in put their names there.
+_FOR_OTHERS = frozenset(
+    (b"accept", b"user-agent", b"anthropic-beta", b"anthropic-version", b"openai-beta")
+)
 _NOT_DOWNSTREAM = _HOP_BY_HOP | {b"content-length", b"server", b"date", b"x-carpool-model"}
 _STREAM_ONLY = {b"cache-control", b"x-accel-buffering"}
 
@@ -56,6 +61,11 @@ def upstream_headers(headers: Iterable[tuple[bytes, bytes]], key: str | None) ->
         secret = key.encode()
         kept += [(b"authorization", b"Bearer " + secret), (b"x-api-key", secret)]
     return kept
+
+
+def headers_for_others(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """What of a request's headers goes to an endpoint that is not ours."""
+    return [header for header in headers if header[0] in _FOR_OTHERS]
 
 
 def downstream_headers(headers: Iterable[tuple[bytes, bytes]], *, is_stream: bool) -> Headers:

@@ -158,6 +158,33 @@ def test_the_fallback_answers_while_the_engine_is_away_and_says_so(house, hosted
     until(lambda: "x-carpool-fallback" not in ada.ask().headers)
 
 
+def test_the_fallback_is_not_told_who_asks_or_from_where(house, hosted):
+    house.take_away()
+    told = {
+        "x-auth-request-email": "ada@example.com",
+        "referer": "http://wiki.internal/plans",
+        "via": "1.1 proxy.internal",
+        "cookie": "session=1",
+    }
+    answer = house.gateway.add_person().ask(headers={**told, "anthropic-version": "2023-06-01"})
+    assert answer.headers["x-carpool-fallback"]
+    [request] = posts(hosted)
+    assert not told.keys() & request.headers.keys()
+    assert request.headers["anthropic-version"] == "2023-06-01"
+
+
+def test_an_engine_that_does_not_take_the_gateway_s_key_is_no_matter_of_the_client_s(house, hosted):
+    house.engine.script = json_reply({"error": {"message": "wrong key"}}, 401)
+    ada = house.gateway.add_person(is_private=True)
+    refused = ada.ask()
+    assert refused.status_code == 502
+    assert "the gateway's key" in refused.json()["error"]["message"]
+    assert house.gateway.row(ada)["outcome"] == "upstream_error"
+    hosted.script = json_reply({"error": {"message": f"bad key {HOSTED_KEY}"}}, 401)
+    assert HOSTED_KEY not in house.gateway.add_person().ask().text
+    assert "(401)" in house.gateway.log.read_text()
+
+
 def test_not_one_byte_of_a_private_key_reaches_the_fallback(house, hosted):
     secretive = house.gateway.add_person(is_private=True)
     assert secretive.ask().status_code == 200
