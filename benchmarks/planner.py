@@ -29,9 +29,10 @@ from carpool.planning.verdict import start_up_trouble
 
 REPORTS = Path(__file__).parent.parent / "tests/planning/start_up_reports.jsonl"
 QUANTITIES = ("weights", "kv_bytes_per_token", "kv_memory", "kv_tokens", "concurrency")
-STATED = "kv_tokens of stated flags"
-"""KV tokens of the reports that state the memory share and the number of sequences: for the
-others the engine's defaults are assumed, which somebody may have changed."""
+FROM_FLAGS = ("kv_memory", "kv_tokens", "concurrency")
+"""Follow from flags: they are scored where the report states the memory share and, of vLLM,
+the number of sequences. For the others they are printed as `DEFAULTS`."""
+DEFAULTS = " (defaults for what is not stated)"
 
 
 class Prediction(NamedTuple):
@@ -176,20 +177,25 @@ def score(reports: Iterable[dict[str, Any]]) -> Score:
         if not is_offloaded(case, prediction):
             foreseen.append((case.id, did_fail(report), prediction.trouble))
         for name, error in errors_of(case, prediction).items():
+            if name in FROM_FLAGS and not states_flags(case):
+                errors[engine, "all", name + DEFAULTS, False].append(error)
+                continue
             for architecture in ("all", case.architecture):
                 errors[engine, architecture, name, False].append(error)
-            if name == "kv_tokens" and states_flags(report):
-                errors[engine, "all", STATED, False].append(error)
-        if "weights_gib" in case.reported:
+        if not states_flags(case):
+            unpredicted[engine].append((case.id, "memory share or number of sequences not stated"))
+        if "weights_gib" in case.reported and states_flags(case):
             for name, error in errors_of(case, predict(case, given_weights=True)).items():
                 errors[engine, "all", name, True].append(error)
     return Score(errors, unpredicted, foreseen)
 
 
-def states_flags(report: dict[str, Any]) -> bool:
-    share = report.get("gpu_memory_utilization")
-    static = (report.get("other_flags") or {}).get("mem_fraction_static")
-    return bool(static or (share and report.get("max_num_seqs")))
+def states_flags(case: Case) -> bool:
+    """Whether the report states what the size of the KV cache follows from."""
+    asked = case.settings
+    if asked.engine is EngineKind.VLLM:
+        return asked.memory_share is not None and asked.max_num_seqs is not None
+    return asked.memory_share is not None or asked.kv_tokens is not None
 
 
 def failed_starts(foreseen: list[tuple[str, bool, str | None]]) -> dict[str, Any]:
@@ -209,7 +215,7 @@ def last_line(result: Score) -> dict[str, Any]:
         line[engine.replace(".", "_")] = {
             name: summary(result.errors.get((engine, "all", name, False), []))
             | {"unpredicted": len(result.unpredicted.get(engine, []))}
-            for name in (*QUANTITIES, STATED)
+            for name in (*QUANTITIES, "kv_tokens" + DEFAULTS)
         }
     line["failed_starts"] = failed_starts(result.foreseen)
     return line

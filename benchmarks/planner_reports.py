@@ -159,6 +159,9 @@ def _settings(report: dict[str, Any], engine: EngineKind) -> Settings:
         num_draft_tokens=_draft_tokens(flags),
         flash_attention=bool(flags.get("flash_attn", 1)),
         kv_tokens=kv_tokens,
+        prefix_caching=bool(flags.get("enable_prefix_caching", True)),
+        data_parallel_attention=bool(flags.get("dp_attention")),
+        lora_rank=int(flags.get("lora_rank") or 0),
         custom_all_reduce=not flags.get("disable_custom_all_reduce"),
         latent_cache=flags.get("mla") != 0,
         context_parallel=int(flags.get("dcp") or flags.get("decode_context_parallel_size") or 1),
@@ -200,8 +203,8 @@ def memory_gib(report: dict[str, Any]) -> float | None:
     name = str(report.get("gpu") or "")
     if found := re.search(r"([\d.]+) free", name):
         return float(found[1])
-    plain = re.sub(r"\(.*?\)|-?SXM\d?-?|PCIe|NVIDIA", " ", name)
-    found = re.search(r"(\d+) ?(?:GB|Q\b)", name)
+    plain = re.sub(r"\(.*?\)|-?SXM\d?-?|-\d+Q\b|PCIe|NVIDIA", " ", name)
+    found = re.search(r"(\d+) ?GB", name)
     devices = [
         device
         for device in find_devices(plain)

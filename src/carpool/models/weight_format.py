@@ -34,6 +34,11 @@ class WeightFormat:
     is_for_experts: bool = False
     """In a model with experts, they alone are quantised."""
 
+    @property
+    def has_fp4_kernels(self) -> bool:
+        """4-bit floats are multiplied by kernels that need no buffers for fused experts."""
+        return self.name in ("mxfp4", "nvfp4")
+
     def applies_to(self, scope: Scope, has_experts: bool) -> bool:
         """Whether matrices (or experts) have these bits."""
         if self.scope is Scope.ALL:

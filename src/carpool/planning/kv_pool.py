@@ -147,7 +147,9 @@ def _sglang_pool(shape: ModelShape, settings: Settings, num_bytes: float) -> KVP
         max_states = int(states / need.state)
         num_bytes -= states
     tokens = int(num_bytes / need.per_token) if need.per_token else 0
-    tokens = min(tokens, settings.kv_tokens or tokens)
+    if settings.kv_tokens is not None:
+        tokens = min(tokens, settings.kv_tokens)
+        num_bytes = min(num_bytes, tokens * need.per_token)
     return KVPool(num_bytes, tokens, need.per_token, 1, need, max_seqs_of_state=max_states)
 
 

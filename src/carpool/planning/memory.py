@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from carpool.models.layer_cache import AttentionCache
 from carpool.models.shape import ModelShape
-from carpool.models.weight_format import Scope, WeightBytes, WeightFormat, dtype_bits
+from carpool.models.weight_format import WeightBytes, WeightFormat, dtype_bits
 from carpool.planning.coefficients import Coefficients, coefficients
 from carpool.planning.engine_kind import EngineKind
 from carpool.planning.figure import GIB, Figure, Known
@@ -40,7 +41,8 @@ def plan_memory(
     """`settings` must be filled. `total` is the memory of one device as the engine sees it."""
     known = coefficients(settings.engine, settings.version)
     own = rank_weights(weights, shape, settings)
-    activation = _activation(shape, weights.format, settings, known)
+    peak = activation_peak(shape, weights.format, settings, known)
+    activation = Figure.about(peak, 0.15, Known.FITTED)
     graphs = _graphs(shape, settings, known)
     non_torch = _non_torch(settings, known)
     budget = total.scaled(settings.memory_share or 1.0)
@@ -78,8 +80,9 @@ def rank_weights(weights: Weights, shape: ModelShape, settings: Settings) -> Fig
     over pipeline stages, of which the first or the last has a table."""
     tensor, pipeline = settings.tensor_parallel, settings.pipeline_parallel
     parts = weights.bytes
-    layers = (parts.dense + parts.experts) / tensor + parts.replicated + parts.latent
-    tables = parts.tables / tensor
+    split = 1 if settings.data_parallel_attention else tensor
+    layers = parts.dense / split + parts.experts / tensor + parts.replicated + parts.latent
+    tables = parts.tables / split
     if pipeline > 1:
         layers = layers * -(-shape.num_layers // pipeline) / shape.num_layers
         tables = tables / 2 if shape.parameters.lm_head else tables
@@ -87,17 +90,26 @@ def rank_weights(weights: Weights, shape: ModelShape, settings: Settings) -> Fig
     if settings.num_draft_tokens and shape.num_draft_layers:
         layer = (shape.parameters.dense + shape.parameters.experts) / shape.num_layers
         draft = shape.num_draft_layers * layer * weights.format.bits / 8 / tensor
-    total = layers + tables + parts.vision / tensor + draft
+    total = layers + tables + parts.vision / tensor + draft + _adapter(shape, settings)
     spread = 0.0 if weights.known is Known.MEASURED else 0.02
     return Figure.about(total, spread, weights.known)
 
 
-def _activation(
-    shape: ModelShape, format: WeightFormat, settings: Settings, known: Coefficients
-) -> Figure:
-    """The peak of a trial run: the sampler's logits, or the widest MLP, whichever is more.
+def _adapter(shape: ModelShape, settings: Settings) -> float:
+    """Two 16-bit matrices of the adapter's rank beside each matrix of a dense layer."""
+    hidden, heads = shape.hidden_size, shape.num_attention_heads * shape.head_dim
+    kept = [group.cache for group in shape.caches if isinstance(group.cache, AttentionCache)]
+    key_value = sum(cache.num_kv_heads * cache.key_dim for cache in kept) / max(1, len(kept))
+    attention = 2 * (hidden + heads) + 2 * (hidden + key_value)
+    mlp = 3 * (hidden + shape.intermediate_size)
+    return 2.0 * settings.lora_rank * shape.num_layers * (attention + mlp)
 
-    Fitted: benchmarks/fit_planner.py.
+
+def activation_peak(
+    shape: ModelShape, format: WeightFormat, settings: Settings, known: Coefficients
+) -> float:
+    """Bytes at the peak of a trial run: the sampler's logits, or the widest MLP, whichever is
+    more. Fitted: benchmarks/fit_planner.py.
     """
     tokens = settings.max_num_batched_tokens or 0
     element = dtype_bits(shape.dtype) / 8
@@ -110,10 +122,8 @@ def _activation(
     scores = _attention_scores(shape, settings)
     sampler = known.logits * logits + known.hidden * hidden
     forward = known.forward * (mlp + hidden) + scores
-    peak = max(sampler, forward, _encoder(shape, settings)) + known.moe_workspace * _moe_workspace(
-        shape, format, settings
-    )
-    return Figure.about(peak, 0.15, Known.FITTED)
+    workspace = known.moe_workspace * _moe_workspace(shape, format, settings)
+    return max(sampler, forward, _encoder(shape, settings)) + workspace
 
 
 LARGE_PICTURES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
@@ -139,7 +149,7 @@ def _attention_scores(shape: ModelShape, settings: Settings) -> float:
 
 def _moe_workspace(shape: ModelShape, format: WeightFormat, settings: Settings) -> float:
     """Two buffers of fused experts, one row per token and expert it is routed to."""
-    if shape.experts is None or format.scope is Scope.EXPERTS:
+    if shape.experts is None or format.has_fp4_kernels:
         return 0.0
     width = shape.experts.intermediate_size / settings.tensor_parallel
     rows = (settings.max_num_batched_tokens or 0) * shape.experts.num_per_token

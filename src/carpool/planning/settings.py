@@ -34,6 +34,11 @@ class Settings:
     custom_all_reduce: bool = True
     """vLLM's own all-reduce, which has buffers of its own."""
     enforce_eager: bool = False
+    prefix_caching: bool = True
+    data_parallel_attention: bool = False
+    """Each rank has sequences of its own, and all matrices but the experts (SGLang)."""
+    lora_rank: int = 0
+    """Of the adapter that vLLM makes room for; 0 for none."""
     num_draft_tokens: int = 0
     latent_cache: bool = True
     """False where an engine keeps the keys and values of all heads of an MLA model."""

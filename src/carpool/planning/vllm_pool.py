@@ -21,8 +21,9 @@ HYBRID_SINCE: Version = (0, 9, 2)
 """Before, windows were kept in full."""
 TOKENS_BY_CONCURRENCY_SINCE: Version = (0, 20, 1)
 """From here on "KV cache size" is maximum concurrency times max_model_len."""
-ALIGNED_STATES = 2
-"""Blocks that a sequence has of a state with prefix caching: the current one and the last."""
+CACHED_STATES = 2
+"""Blocks that a sequence has of a state with prefix caching: the current one and the last that
+others may start from. One without, and one more for each token that is speculated ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,10 @@ class _Group:
     window: int | None
     is_state: bool
 
-    def num_blocks(self, num_tokens: int, in_flight: int, num_draft_tokens: int) -> int:
+    def num_blocks(self, num_tokens: int, in_flight: int, num_states: int) -> int:
         """Of one sequence of `num_tokens`."""
         if self.is_state:
-            return self.num_groups * (1 + num_draft_tokens)
+            return self.num_groups * num_states
         blocks = -(-num_tokens // self.block_size)
         if self.window is not None:
             kept = min(self.window - 1 + in_flight, num_tokens)
@@ -64,7 +65,8 @@ class VllmPool:
     block_size: int
     groups: tuple[_Group, ...]
     in_flight: int
-    num_draft_tokens: int
+    num_states: int
+    """Blocks of states that one sequence has in each group."""
 
     @property
     def num_groups(self) -> int:
@@ -72,7 +74,7 @@ class VllmPool:
 
     def concurrency(self, num_tokens: int) -> float:
         """Sequences of `num_tokens` at once."""
-        blocks = [g.num_blocks(num_tokens, self.in_flight, self.num_draft_tokens)
+        blocks = [g.num_blocks(num_tokens, self.in_flight, self.num_states)
                   for g in self.groups]  # fmt: skip
         return self.num_blocks / sum(blocks)
 
@@ -112,7 +114,7 @@ def vllm_pool(shape: ModelShape, settings: Settings, num_bytes: float) -> VllmPo
         block_size,
         groups,
         settings.max_num_batched_tokens or 0,
-        settings.num_draft_tokens,
+        settings.num_draft_tokens + (CACHED_STATES if settings.prefix_caching else 1),
     )
 
 
