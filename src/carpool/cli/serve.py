@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+
 from carpool.cli.database import DatabaseOption
 from carpool.cli.first_key import first_key
 from carpool.cli.prepare import prepare
@@ -292,8 +293,9 @@ def _journal_folder(database_url: str) -> Path:
     import hashlib
     import os
 
-    from carpool.store.database import default_database_url
     from sqlalchemy import make_url
+
+    from carpool.store.database import default_database_url
 
     url = make_url(database_url)
     if url.get_backend_name() == "sqlite":

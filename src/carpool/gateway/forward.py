@@ -48,8 +48,8 @@ class ModelRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """The engine that is to answer. `model`: its own name for the model (None: as asked);
-    `key`: what it wants as a bearer token; `has_stream_usage`: it knows `include_usage`; `headers`: what the
-    gateway has to tell it."""
+    `key`: what it wants as a bearer token; `has_stream_usage`: it knows `include_usage`;
+    `headers`: what the gateway has to tell it."""
 
     upstream: Upstream
     model: str | None = None
