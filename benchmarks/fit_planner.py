@@ -4,8 +4,9 @@
 
 For each span of versions in coefficients.json: `logits`, `hidden` and `forward` by a grid
 search for the least mean absolute error of the reported activation peak, `non_torch_gib` by
-medians; the median of graphs is printed, for the formula scales them by their number. Cross-validation leaves one model out at a time, with all its reports.
-A span with few reports keeps what it has. `--write` puts the result into coefficients.json.
+medians; the median of graphs is printed, for the formula scales them by their number.
+Cross-validation leaves one model out at a time, with all its reports. A span with few reports
+keeps what it has. `--write` puts the result into coefficients.json.
 """
 
 import argparse
@@ -34,6 +35,8 @@ HIDDEN = [1.0, 1.2, 1.4, 1.6, 2.0]
 FORWARD = [3.0, 2.5, 3.5]
 """In the order in which ties are broken."""
 FEWEST_MODELS = 3
+FEWEST_REPORTS = 5
+"""For a median to be taken over."""
 
 
 class Peak(NamedTuple):
@@ -91,7 +94,7 @@ def _fit_row(row: dict[str, Any], peaks: list[Peak]) -> None:
             if peak.case.reported.get(key) is not None
             and (peak.case.settings.tensor_parallel > 1) == parallel
         ]
-        if len(seen) >= FEWEST_MODELS:
+        if len(seen) >= FEWEST_REPORTS:
             print(f"  {name}: median {median(seen):.2f} of {len(seen)}, was {row[name]:g}")
             if name != "graphs_gib":
                 row[name] = round(median(seen), 2)

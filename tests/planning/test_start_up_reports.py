@@ -18,9 +18,9 @@ def result() -> Score:
 @pytest.mark.parametrize(
     ("engine", "quantity", "most_median", "most_p90"),
     [
-        ("vllm", "kv_tokens", 0.03, 0.12),
+        ("vllm", "kv_tokens", 0.03, 0.10),
         ("vllm", "weights", 0.01, 0.06),
-        ("sglang", "kv_tokens", 0.06, 0.15),
+        ("sglang", "kv_tokens", 0.05, 0.15),
         ("llama.cpp", "kv_tokens", 0.01, 0.01),
         ("llama.cpp", "kv_memory", 0.01, 0.02),
     ],
