@@ -124,7 +124,7 @@ def plan(
         _list(models)
         return
     usage = _usage(profile, context, think, prompt, output)
-    source = _find_model(model)
+    source = find_source(model)
     device, count = _find_device(gpu, gpus, this_machine, gpu_memory, bandwidth, tflops)
     if engine:
         kind = parse_engine(engine)
@@ -252,7 +252,8 @@ def _tokens(option: str, text: str) -> int:
     return int(digits) * factor
 
 
-def _find_model(name: str) -> "ModelSource":
+def find_source(name: str) -> "ModelSource":
+    """What `name` stands for, the demo model and the cache included."""
     from carpool.engine.hub_config import fetch_config
     from carpool.models.catalogue import CATALOGUE
     from carpool.models.model_source import find_model, read_model

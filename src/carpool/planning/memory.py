@@ -60,6 +60,8 @@ def _kv_cache(
     settings: Settings,
     known: Coefficients,
 ) -> Figure:
+    if settings.kv_bytes is not None:
+        return Figure.exact(settings.kv_bytes, Known.PUBLISHED)
     if settings.engine is EngineKind.SGLANG:
         # The static share is of what was free before loading; activations take the rest.
         free = total.less(non_torch)

@@ -1,6 +1,6 @@
 """How people use a model: what a request is like, and how long until the next one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from carpool.planning.errors import PlanError, require_positive
 
@@ -111,3 +111,11 @@ def find_profile(name: str) -> Profile:
         raise PlanError(
             f"profile {name!r} is not known; give one of {', '.join(PROFILES)}"
         ) from None
+
+
+def shortened(name: str, max_model_len: int | None) -> Profile:
+    """The profile, with a context of at most half of what a sequence may have."""
+    profile = find_profile(name)
+    if max_model_len is None or profile.context_tokens <= max_model_len // 2:
+        return profile
+    return replace(profile, context_tokens=max(1, max_model_len // 2))

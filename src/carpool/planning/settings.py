@@ -43,6 +43,8 @@ class Settings:
     latent_cache: bool = True
     """False where an engine keeps the keys and values of all heads of an MLA model."""
     flash_attention: bool = True
+    kv_bytes: float | None = None
+    """A KV cache of that size, whatever else there is (--kv-cache-memory)."""
     kv_tokens: int | None = None
     """A pool of that many tokens, where the engine is told so (llama.cpp's n_ctx, SGLang's
     max_total_tokens)."""
@@ -55,6 +57,7 @@ class Settings:
             "memory_share",
             "tensor_parallel",
             "pipeline_parallel",
+            "kv_bytes",
             "kv_tokens",
         ):
             require_positive(name, getattr(self, name))
