@@ -76,7 +76,7 @@ class EngineProcess:
         self._kill_group()
         self._reader.join(_LAST_WORDS_S)
         self._loosen(b"done\n")
-        self._on_exit(_ending(code))
+        self._on_exit(ending(code))
 
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -116,7 +116,8 @@ def _start_leash() -> "subprocess.Popen[bytes]":
     )
 
 
-def _ending(code: int) -> str:
+def ending(code: int) -> str:
+    """How a process ended, as in "it exited with 1"."""
     if code >= 0:
         return f"exited with {code}"
     try:

@@ -60,6 +60,7 @@ class Supervisor:
         policy: RestartPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
         launch: Launch = EngineProcess,
+        noun: str = "the engine",
     ) -> None:
         self.backend = backend
         self._command = backend.command()
@@ -68,6 +69,7 @@ class Supervisor:
         )
         self._clock = clock
         self._launch = launch
+        self._noun = noun
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._process: Process | None = None
         self._last_lines: deque[str] = deque(maxlen=_NUM_LAST_LINES)
@@ -196,7 +198,7 @@ class Supervisor:
 
     def _on_exit(self, life: int, how: str) -> None:
         last = f": {self._last_lines[-1][:300]}" if self._last_lines else ""
-        self._events.put_nowait(Exited(life, f"the engine {how}{last}"))
+        self._events.put_nowait(Exited(life, f"{self._noun} {how}{last}"))
 
     async def _probe_for_ever(self) -> None:
         while True:

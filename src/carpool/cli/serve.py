@@ -1,6 +1,7 @@
 """`carpool serve`: a key per person and a fair queue, in front of engines."""
 
 import json
+import os
 import signal
 import socket
 import sys
@@ -25,6 +26,7 @@ from carpool.gateway.waiting_room import QueueLimits
 
 if TYPE_CHECKING:
     from carpool.gateway.gateway import Gateway
+    from carpool.gateway.parent import Parent
     from carpool.gateway.tracing import Tracing
     from carpool.store.key_store import NewKey
 
@@ -126,6 +128,9 @@ def serve(
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes that serve; more than one need --counters.")
+    ] = 1,
     counters: Annotated[
         str | None,
         typer.Option(
@@ -173,10 +178,15 @@ def serve(
         )
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key go together")
+    if workers > 1 and counters is None:
+        raise UsageError(
+            f"--workers {workers} needs --counters redis://HOST:PORT/DB: without counters that "
+            "they share, each worker would let through what all of them may (docs/workers.md)"
+        )
     set_up_logging(log_format, has_access_lines=access_log)
     if counters is not None:
         check_counters(counters)
-    tracing = None if otlp_endpoint is None else _tracing(otlp_endpoint)
+    tracing = None if otlp_endpoint is None or workers > 1 else _tracing(otlp_endpoint)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
 
     if config is not None:
@@ -199,10 +209,12 @@ def serve(
         models = (only,)
 
     from carpool.gateway.gateway import Gateway, GatewayOptions
+    from carpool.gateway.parent import Parent, serve_workers
     from carpool.gateway.serve import serve as serve_gateway
+    from carpool.gateway.worker_config import WorkerSettings
     from carpool.serving.http_server import run
     from carpool.serving.listen import Address, listening
-    from carpool.store.database import open_database
+    from carpool.store.database import default_database_url, open_database
 
     admin_address = None if admin_port is None else Address(admin_host, admin_port)
     has_admin_tls = tls_cert is not None and admin_host not in _LOOPBACK
@@ -227,12 +239,40 @@ def serve(
             f"{_url(listener, tls_cert is not None)}/v1",
             None if admin_listener is None else _url(admin_listener, has_admin_tls),
         )
+        on_ready = partial(announce, urls, new_key, not no_auth)
+        if workers > 1:
+            settings = WorkerSettings(
+                num_workers=workers,
+                models=tuple(models),
+                database=database or default_database_url(os.environ),
+                counters=counters or "",
+                run_folder=options.run_folder,
+                journal_folder=options.journal_folder,
+                needs_keys=options.needs_keys,
+                has_access_log=access_log,
+                log_format=log_format,
+                otlp_endpoint=otlp_endpoint,
+                listener=listener.fileno(),
+                tls_cert=tls_cert,
+                tls_key=tls_key,
+                drain_s=drain_timeout,
+            )
+            run(
+                serve_workers(
+                    lambda: Parent(settings, store),
+                    settings,
+                    on_ready=on_ready,
+                    admin_listener=admin_listener,
+                    has_admin_tls=has_admin_tls,
+                )
+            )
+            return
         run(
             serve_gateway(
                 lambda: Gateway(models, store, options),
                 listener,
                 drain_s=drain_timeout,
-                on_ready=partial(announce, urls, new_key, not no_auth),
+                on_ready=on_ready,
                 tls_cert=tls_cert,
                 tls_key=tls_key,
                 admin_listener=admin_listener,
@@ -306,7 +346,9 @@ def _journal_folder(database_url: str) -> Path:
     return default_file.with_name(f"{name}.journal")
 
 
-def _announce_json(urls: _Urls, new_key: NewFirstKey, has_keys: bool, gateway: "Gateway") -> None:
+def _announce_json(
+    urls: _Urls, new_key: NewFirstKey, has_keys: bool, gateway: "Gateway | Parent"
+) -> None:
     models = [
         {
             "name": model.name,
@@ -319,7 +361,9 @@ def _announce_json(urls: _Urls, new_key: NewFirstKey, has_keys: bool, gateway: "
     typer.echo(json.dumps({"base_url": urls.clients, "admin_url": urls.admin, "models": models}))
 
 
-def _announce(urls: _Urls, new_key: NewFirstKey, has_keys: bool, gateway: "Gateway") -> None:
+def _announce(
+    urls: _Urls, new_key: NewFirstKey, has_keys: bool, gateway: "Gateway | Parent"
+) -> None:
     key = new_key()
     for model in gateway.models:
         capacity = model.gate.admission.capacity

@@ -81,6 +81,8 @@ class GatewayApp:
         self._books = books
         self._max_body_bytes = max_body_bytes
         self._created = int(time.time())
+        self.all_metrics: Callable[[], Awaitable[tuple[int, bytes, bytes]]] | None = None
+        """In place of those of this worker alone."""
         self._get: Mapping[str, Callable[[Scope], tuple[int, bytes, bytes]]] = {
             "/v1/models": self._list_models,
             "/health": self._health,
@@ -109,6 +111,8 @@ class GatewayApp:
             if method != "GET" or path not in self._get:
                 raise Refusal(Outcome.MODEL_UNKNOWN, f"there is no {method} {path} here")
             status, media_type, body = self._get[path](scope)
+            if path == "/metrics" and self.all_metrics is not None:
+                status, media_type, body = await self.all_metrics()
         except Refusal as refusal:
             await send_refusal(Client(receive, send), refusal, ApiKind.OTHER, headers)
             return

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from starlette.types import ASGIApp
+
 from carpool.gateway.access_log import AccessLog
 from carpool.gateway.admin_app import make_admin_app
 from carpool.gateway.allowance import Allowances
@@ -91,11 +93,11 @@ class Gateway:
             options.journal_folder, self._usage.insert, asyncio.get_running_loop().call_soon
         )
         keys_age_s = (lambda: self._key_watch.age_s) if options.needs_keys else None
-        self._metrics = GatewayMetrics(
+        self.metrics = GatewayMetrics(
             self.models, self._ledger, keys_age_s, self._are_counters_away
         )
         access_log = AccessLog() if options.has_access_log else None
-        books = Books(self._ledger, self._metrics, access_log, options.tracing)
+        books = Books(self._ledger, self.metrics, access_log, options.tracing)
         self._tracing = options.tracing
         self._exchanges = Exchanges(books)
         self.app = GatewayApp(
@@ -105,18 +107,16 @@ class Gateway:
             self._exchanges,
             books,
         )
-        self.admin_app = make_admin_app(
-            database,
-            GatewayLive(self.models, self._ring),
-            self._metrics.registry,
-            on_change=self._key_watch.refresh,
+        self.live = GatewayLive(self.models, self._ring)
+        self.admin_app: ASGIApp = make_admin_app(
+            database, self.live, self.metrics.registry, on_change=self._key_watch.refresh
         )
         self.needs_keys = options.needs_keys
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         self._run("usage", self._ledger.run())
-        self._run("event loop's lag", self._metrics.watch_loop())
+        self._run("event loop's lag", self.metrics.watch_loop())
         if self._sharing is not None:
             self._run("shared counters", self._sharing.run())
         if self.needs_keys:
@@ -153,11 +153,16 @@ class Gateway:
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.stop)
 
+    def refresh_keys(self) -> None:
+        """Now, and not with the next poll."""
+        self._run("keys that changed", self._key_watch.refresh())
+
     def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """In the background, and not without a word if it fails."""
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(_tell_failure)
-        self._tasks.append(task)
+        task.add_done_callback(self._tasks.discard)
+        self._tasks.add(task)
 
     def _on_revoked(self, key_id: str) -> None:
         refusal = Refusal(Outcome.KEY_REVOKED, "the key of this request was revoked")

@@ -85,7 +85,7 @@ class GatewayLive:
                     loads[model.name] = _plus(loads.get(model.name, Load()), ticket, is_waiting)
                     names[ticket.person_id] = self._name(ticket)
         return [
-            PersonLoad(person_id, names[person_id], _sum(loads.values()), loads)
+            PersonLoad(person_id, names[person_id], sum_of(loads.values()), loads)
             for person_id, loads in sorted(by_person.items(), key=lambda each: names[each[0]])
         ]
 
@@ -129,11 +129,11 @@ def _load(admission: Admission) -> Load:
 
 def _plus(load: Load, ticket: Ticket, is_waiting: bool) -> Load:
     if is_waiting:
-        return _sum((load, Load(waiting=1, waiting_tokens=ticket.num_tokens)))
-    return _sum((load, Load(in_flight=1, in_flight_tokens=ticket.num_tokens)))
+        return sum_of((load, Load(waiting=1, waiting_tokens=ticket.num_tokens)))
+    return sum_of((load, Load(in_flight=1, in_flight_tokens=ticket.num_tokens)))
 
 
-def _sum(loads: Iterable[Load]) -> Load:
+def sum_of(loads: Iterable[Load]) -> Load:
     in_flight = in_flight_tokens = waiting = waiting_tokens = 0
     for load in loads:
         in_flight += load.in_flight

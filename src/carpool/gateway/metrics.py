@@ -127,7 +127,7 @@ class GatewayMetrics(Collector):
         yield from self._requests()
         yield from self._latencies()
         yield from self._admission()
-        yield from self._replicas(asyncio.get_running_loop().time())
+        yield from replica_families(self._models, asyncio.get_running_loop().time())
         yield from self._process()
 
     def _requests(self) -> Iterator[Metric]:
@@ -178,23 +178,6 @@ class GatewayMetrics(Collector):
             memory.add_metric(labels, admission.capacity.kv_tokens)
         yield from (waiting, tokens_waiting, in_flight, seats, reserved, memory)
 
-    def _replicas(self, now: float) -> Iterator[Metric]:
-        labels = ("model", "replica")
-        ready = _gauge("replicas_ready", "Engines that take requests", "model")
-        state = _gauge("replica_state", "1 for the state it is in", *labels, "state")
-        breaker = _gauge("breaker_state", "1 for the state it is in", *labels, "state")
-        in_flight = _gauge("replica_requests_in_flight", "Requests at this engine", *labels)
-        restarts = _counter("replica_restarts", "Times it was started again", *labels)
-        for model in self._models:
-            ready.add_metric([model.name], sum(replica.is_ready for replica in model.replicas))
-            for replica in _all_replicas(model):
-                names = [model.name, replica.name]
-                _one_of(state, names, BackendState, replica.state)
-                _one_of(breaker, names, BreakerState, replica.breaker.state(now))
-                in_flight.add_metric(names, replica.num_in_flight)
-                restarts.add_metric(names, replica.num_restarts)
-        yield from (ready, state, breaker, in_flight, restarts)
-
     def _process(self) -> Iterator[Metric]:
         ledger = self._ledger
         gauges: dict[str, tuple[str, float]] = {
@@ -216,6 +199,25 @@ class GatewayMetrics(Collector):
         lag = _histogram("event_loop_lag_seconds", "How late the event loop is")
         self._loop_lag.snapshot().add_to(lag)
         yield lag
+
+
+def replica_families(models: Iterable[ServedModel], now: float) -> Iterator[Metric]:
+    """What there is to say of engines."""
+    labels = ("model", "replica")
+    ready = _gauge("replicas_ready", "Engines that take requests", "model")
+    state = _gauge("replica_state", "1 for the state it is in", *labels, "state")
+    breaker = _gauge("breaker_state", "1 for the state it is in", *labels, "state")
+    in_flight = _gauge("replica_requests_in_flight", "Requests at this engine", *labels)
+    restarts = _counter("replica_restarts", "Times it was started again", *labels)
+    for model in models:
+        ready.add_metric([model.name], sum(replica.is_ready for replica in model.replicas))
+        for replica in _all_replicas(model):
+            names = [model.name, replica.name]
+            _one_of(state, names, BackendState, replica.state)
+            _one_of(breaker, names, BreakerState, replica.breaker.state(now))
+            in_flight.add_metric(names, replica.num_in_flight)
+            restarts.add_metric(names, replica.num_restarts)
+    yield from (ready, state, breaker, in_flight, restarts)
 
 
 def _all_replicas(model: ServedModel) -> list[Replica]:

@@ -54,6 +54,7 @@ async def http_server(
     config = uvicorn.Config(
         app,
         http=HttpProtocol,
+        interface="asgi3",
         ws="none",
         access_log=False,
         log_config=None,
