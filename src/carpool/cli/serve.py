@@ -17,6 +17,7 @@ import typer
 from carpool.cli.database import DatabaseOption
 from carpool.cli.first_key import first_key
 from carpool.cli.prepare import prepare
+from carpool.cli.serve_plan import announce_plans
 from carpool.errors import CarpoolError
 from carpool.gateway.logs import LogFormat, set_up_logging
 from carpool.gateway.model_config import BackendConfig, FallbackConfig, ModelConfig, WhenDown
@@ -159,6 +160,10 @@ def serve(
     log_format: Annotated[
         LogFormat, typer.Option(help="How the log on stderr is written.")
     ] = LogFormat.TEXT,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Start engines even if their models do not seem to fit."),
+    ] = False,
     access_log: Annotated[
         bool, typer.Option("--access-log", help="Log a line per request, without its text.")
     ] = False,
@@ -223,6 +228,7 @@ def serve(
         nullcontext() if admin_address is None else listening(admin_address) as admin_listener,
         tempfile.TemporaryDirectory(prefix="carpool-") as run_folder,
     ):
+        announce_plans(models, force=force, is_quiet=log_format is not LogFormat.TEXT)
         prepare(models)
         store = open_database(database)
         options = GatewayOptions(

@@ -9,6 +9,7 @@ import typer
 from carpool.errors import CarpoolError
 
 if TYPE_CHECKING:
+    from carpool.gateway.model_config import ModelConfig
     from carpool.planning.plan import Plan
 
 _FLAGS = {
@@ -29,25 +30,38 @@ _FLAGS = {
 }
 
 
-def announce_plan(engine: str, model: str, arguments: Sequence[str], *, force: bool) -> None:
-    """Say in three lines on stderr what is going to fit, if that can be said.
+def announce_plans(models: Sequence["ModelConfig"], *, force: bool, is_quiet: bool) -> None:
+    """Of every engine that is going to be started; see `announce_plan`."""
+    for model in models:
+        for backend in model.backends:
+            if "://" not in backend.engine and backend.engine != "ollama":
+                announce_plan(
+                    backend.engine, backend.model or model.name, backend.args,
+                    force=force, is_quiet=is_quiet,
+                )  # fmt: skip
 
-    Raises `PlanError` for a model that does not fit, unless `force`.
-    """
+
+def announce_plan(
+    engine: str, model: str, arguments: Sequence[str], *, force: bool, is_quiet: bool = False
+) -> None:
+    """Say in three lines on stderr (unless `is_quiet`) what is going to fit, if that can be
+    said. Raises `PlanError` for a model that does not fit, unless `force`."""
     from carpool.planning.as_text import plan_in_three_lines
     from carpool.planning.errors import PlanError
 
     try:
         plan = plan_to_serve(engine, model, arguments)
     except CarpoolError as error:
-        typer.echo(f"plan: none, {error}", err=True)
+        if not is_quiet:
+            typer.echo(f"plan: none, {error}", err=True)
         return
     if plan.trouble and not force:
         raise PlanError(
             f"{model} does not fit: {plan.trouble}; see carpool plan for what would, or give "
             "--force to start it all the same"
         )
-    typer.echo(plan_in_three_lines(plan), err=True)
+    if not is_quiet:
+        typer.echo(plan_in_three_lines(plan), err=True)
 
 
 def plan_to_serve(engine: str, model: str, arguments: Sequence[str]) -> "Plan":
@@ -85,8 +99,9 @@ def _settings_of(arguments: Sequence[str], kind: object) -> dict[str, object]:
     found: dict[str, object] = {}
     words = [word for argument in arguments for word in argument.split("=", 1)]
     for flag, value in pairwise(words):
-        if name := _FLAGS.get(flag):
-            found[name] = _value(name, value)
+        name = _FLAGS.get(flag)
+        if name is not None and (number := _value(name, value)) is not None:
+            found[name] = number
     if kind is EngineKind.LLAMA_CPP:
         # What Carpool starts llama-server with, see backends/llama_cpp.py.
         slots, length = found.setdefault("max_num_seqs", 8), found.get("max_model_len", 4096)
@@ -96,6 +111,7 @@ def _settings_of(arguments: Sequence[str], kind: object) -> dict[str, object]:
 
 
 def _value(name: str, text: str) -> object:
+    """None for what is no number: the engine will say so."""
     from carpool.cli.size import parse_size
 
     if name == "kv_dtype":

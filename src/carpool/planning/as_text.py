@@ -32,13 +32,18 @@ def plan_in_three_lines(plan: Plan) -> str:
         return f"plan: does not fit: {plan.trouble}"
     memory = plan.memory
     return (
-        f"plan: weights {gib(memory.weights)}, KV cache {gib(memory.kv_cache)} "
-        f"of {gib(memory.total)}\n"
-        f"plan: {plan.pool.kv_tokens:,} tokens of KV cache, {whole(plan.seqs_at_context)} "
-        f"sequences of {plan.request.profile.context_tokens:,} tokens\n"
-        f"plan: seats for {plan.people.most_people[0]} people "
+        f"plan: weights {gib(memory.weights)}, KV cache {plan.pool.num_bytes / GIB:.1f} GiB "
+        f"of {gib(memory.total)} {_kind(plan)}\n"
+        f"plan: {plan.pool.kv_tokens:,} tokens of KV cache, room for "
+        f"{whole(plan.seqs_at_context)} sequences of {plan.request.profile.context_tokens:,} "
+        f"tokens\n"
+        f"plan: {plan.people.num_seats} seats, for about {plan.people.most_people[0]} people "
         f"({plan.request.profile.name}); more on that: carpool plan"
     )
+
+
+def _kind(plan: Plan) -> str:
+    return "free memory" if plan.request.device.is_cpu else "device memory"
 
 
 def _head(plan: Plan) -> str:
