@@ -67,7 +67,6 @@ class RedisLink:
         self._has_news = asyncio.Event()
         self._was_told = False
         self.is_away = True
-        self.num_losses = 0
 
     def add(self, correspondent: Correspondent) -> None:
         self._correspondents.append(correspondent)
@@ -91,6 +90,7 @@ class RedisLink:
             listening.cancel()
             if not self.is_away:
                 await self._exchange(lambda each: each.last())
+            self._tell_lost()
             await self._redis.aclose()
 
     async def _wait(self) -> None:
@@ -115,6 +115,9 @@ class RedisLink:
         except _failures() as error:
             self._lose(error)
             return
+        if self._was_told:
+            _log.warning("the shared counters are back")
+            self._was_told = False
         for (correspondent, _, _), reply in zip(letters, replies, strict=True):
             correspondent.incoming(reply)
 
@@ -127,9 +130,6 @@ class RedisLink:
             self._lose(error)
             return False
         self.is_away = False
-        if self._was_told:
-            _log.warning("the shared counters are back")
-        self._was_told = False
         return True
 
     def _lose(self, error: Exception) -> None:
@@ -139,8 +139,11 @@ class RedisLink:
                 "own share of limits and seats",
                 _one_line(error),
             )
-            self.num_losses += 1
-        self._was_told = self.is_away = True
+        self._was_told = True
+        self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        self.is_away = True
         for correspondent in self._correspondents:
             correspondent.lost(CountersAway())
 

@@ -68,15 +68,19 @@ class SharedGate(Gate):
         super().refuse_waiting(is_meant, refusal)
 
     def renew(self, change: Callable[[Ticket], None]) -> None:
-        def change_and_tell(ticket: Ticket) -> None:
+        changed: list[Ticket] = []
+
+        def note_change(ticket: Ticket) -> None:
             before = _terms(ticket)
             change(ticket)
             if _terms(ticket) != before:
-                self._seats.change(self._pool, ticket)
+                changed.append(ticket)
 
-        super().renew(change_and_tell)
+        super().renew(note_change)
         for ticket in self._asked.values():
-            change_and_tell(ticket)
+            note_change(ticket)
+        for ticket in changed:
+            self._seats.change(self._pool, ticket)
 
     def set_capacity(
         self, capacity: Capacity | None, max_request_tokens: int | None, *, is_paused: bool
