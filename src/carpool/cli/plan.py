@@ -66,6 +66,13 @@ def plan(
     profile: Annotated[
         str, typer.Option(help="chat, reasoning-chat, coding-agents or agent-fleet.")
     ] = "chat",
+    usage: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CSV",
+            help="Your own in place of the profile: `carpool usage --csv`, or a line a request.",
+        ),
+    ] = None,
     think: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="Between an answer and the next request."),
@@ -123,7 +130,7 @@ def plan(
     if models or devices:
         _list(models)
         return
-    usage = _usage(profile, context, think, prompt, output)
+    people_do = _profile(profile, usage, context, think, prompt, output)
     source = find_source(model)
     device, count = _find_device(gpu, gpus, this_machine, gpu_memory, bandwidth, tflops)
     if engine:
@@ -145,7 +152,7 @@ def plan(
         device=device,
         num_devices=count,
         settings=settings,
-        profile=usage,
+        profile=people_do,
         num_people=for_people or people,
         weight_format=weights,
     )
@@ -221,10 +228,17 @@ def _print_cheapest(request: "PlanRequest", as_json: bool) -> None:
     )
 
 
-def _usage(
-    name: str, context: str | None, think: float | None, prompt: int | None, output: int | None
+def _profile(
+    name: str,
+    usage: Path | None,
+    context: str | None,
+    think: float | None,
+    prompt: int | None,
+    output: int | None,
 ) -> "Profile":
+    """A preset, what a usage file says instead of it, and what options say instead of both."""
     from carpool.planning.profile import find_profile
+    from carpool.planning.usage_log import profile_from_usage
 
     own = {
         "context_tokens": None if context is None else _tokens("--context", context),
@@ -234,6 +248,8 @@ def _usage(
     }
     given = {field: value for field, value in own.items() if value is not None}
     profile = find_profile(name)
+    if usage is not None:
+        profile = profile_from_usage(usage, profile)
     sources = dict(profile.sources) | dict.fromkeys(given, "given on the command line")
     return replace(profile, **given, sources=tuple(sources.items()))  # type: ignore[arg-type]
 

@@ -22,6 +22,8 @@ class Profile:
     output_tokens: int
     context_tokens: int
     cached_share: float
+    context_spread: float = 0.0
+    """Standard deviation of `context_tokens` between sequences, where it is known."""
     sources: tuple[tuple[str, str], ...]
 
     def __post_init__(self) -> None:
