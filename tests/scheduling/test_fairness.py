@@ -193,7 +193,7 @@ def test_steps_are_short_while_several_people_are_here(make_world, make_request)
     late = world.add(make_request(10, person_id="bob", max_tokens=20))
     world.finish()
     plan = {item.request: item.num_tokens for item in world.begin().scheduled}
-    assert plan == {first: 1, flood: 6, late: 10}, "bob has had less, and gets what ann leaves"
+    assert plan == {first: 1, flood: 6, late: 10}, "bob has had less, and goes before ann's"
     world.finish()
     plan = {item.request: item.num_tokens for item in world.begin().scheduled}
     assert plan == {first: 1, late: 1, flood: 16}, "a decode is no token of a prompt"

@@ -7,6 +7,7 @@ are all the same thing. See `Scheduler.schedule` for the order.
 
 from collections import Counter
 from itertools import chain
+from math import inf
 
 from carpool.scheduling.admission_round import AdmissionRound
 from carpool.scheduling.config import BatchingPolicy, MemoryPolicy, QueuePolicy, SchedulerConfig
@@ -41,8 +42,8 @@ __all__ = [
 ]
 
 
-_NUM_SHARES = 4
-"""A prefill gets one such part of a shared step at first, and then what the others leave."""
+_OLDEST_PART = 8
+"""Of the prompt tokens of a shared step, one such part is the oldest prefill's, whoever waits."""
 
 
 class Scheduler:
@@ -64,7 +65,6 @@ class Scheduler:
         self._preempted: list[Request] = []
         self._running: list[Request] = []
         self._in_flight: SchedulerOutput | None = None
-        self._chunk_limit: int | None = None
         self._round = AdmissionRound(config)
         self.shared_prompt_tokens: int | None = None
         """Most prompt tokens in a step while requests of several people are here: short steps,
@@ -136,7 +136,8 @@ class Scheduler:
         """Plan a step; None if there is nothing to do.
 
         Decodes first, oldest admission first; then prefills in flight; then the preempted,
-        oldest first; then the waiting, in the queue's order. A decode that finds no free
+        oldest first; then the waiting, in the queue's order. In a shared step whoever waits
+        goes before the prefills in flight of people who have had more. A decode that finds no free
         block preempts the latest admitted, and then nothing is admitted in this step.
         """
         if self._in_flight is not None:
@@ -145,8 +146,13 @@ class Scheduler:
             )
         self._round.close()
         self._round = AdmissionRound(self.config)
-        plan = StepPlan(self._token_budget())
-        self._continue_running(plan)
+        is_shared = self.shared_prompt_tokens is not None and self._is_shared()
+        plan = StepPlan(self._token_budget(is_shared))
+        prefills = self._continue_decodes(plan)
+        if is_shared:
+            prefills = self._prefill_the_least_served(prefills, plan, now)
+        for request in prefills:
+            self._plan_chunk(request, plan)
         if self._preempted or len(self._waiting):
             self._admit(plan, now)
         self._spend_the_rest(plan)
@@ -203,25 +209,42 @@ class Scheduler:
 
     # ------------------------------------------------------- planning the step
 
-    def _token_budget(self) -> int:
+    def _token_budget(self, is_shared: bool) -> int:
         budget = self.config.max_num_batched_tokens
-        self._chunk_limit = self.config.long_prefill_token_threshold or None
-        if self.shared_prompt_tokens is None or not self._is_shared():
+        if not is_shared or self.shared_prompt_tokens is None:
             return budget
-        num_prompt = max(1, self.shared_prompt_tokens)
-        self._chunk_limit = max(1, num_prompt // _NUM_SHARES)
         num_decodes = sum(
             len(request.all_token_ids) - request.num_computed_tokens <= 1
             for request in self._running
         )
-        return min(budget, num_decodes + num_prompt)
+        return min(budget, num_decodes + max(1, self.shared_prompt_tokens))
 
     def _is_shared(self) -> bool:
         """Whether requests of more than one person run or wait."""
         people = {request.person_id for request in self._running}
         return len(people | set(self._waiting.people())) > 1
 
-    def _continue_running(self, plan: StepPlan) -> None:
+    def _prefill_the_least_served(
+        self, prefills: list[Request], plan: StepPlan, now: float
+    ) -> list[Request]:
+        """Plan the prefills in flight of people who have had no more than anybody who waits, and
+        let in those who have had less than the others of them. Returns those others, of which
+        the oldest always advances."""
+        service = self._waiting.service
+        if prefills:
+            self._plan_chunk(prefills[0], plan, max(1, plan.budget // _OLDEST_PART))
+        prefills.sort(key=lambda request: service(request.person_id))
+        floor = min(map(service, self._waiting.people()), default=inf)
+        num_ahead = sum(service(request.person_id) <= floor for request in prefills)
+        for request in prefills[:num_ahead]:
+            self._plan_chunk(request, plan)
+        behind = prefills[num_ahead:]
+        if behind:
+            self._admit(plan, now, below=service(behind[0].person_id))
+        return behind
+
+    def _continue_decodes(self, plan: StepPlan) -> list[Request]:
+        """Returns the prefills in flight."""
         block_size = self.config.block_size
         prefills: list[Request] = []
         position = 0
@@ -233,8 +256,7 @@ class Scheduler:
             elif num_tokens <= len(request.block_table) * block_size or self._grow(request, plan):
                 plan.add_decode(request)
             position += 1
-        for request in prefills:
-            self._plan_chunk(request, plan)
+        return prefills
 
     def _grow(self, request: Request, plan: StepPlan) -> bool:
         """Give `request` one more block, taken from later ones if need be. False if it was
@@ -256,17 +278,15 @@ class Scheduler:
         self._num_preemptions += 1
         self._preempted.insert(0, request)
 
-    def _plan_chunk(self, request: Request, plan: StepPlan) -> None:
-        self._charge_prompt(request, plan.add_chunk(request, self._chunk_limit))
+    def _plan_chunk(self, request: Request, plan: StepPlan, limit: int | None = None) -> None:
+        limit = limit or self.config.long_prefill_token_threshold or None
+        self._charge_prompt(request, plan.add_chunk(request, limit))
 
     def _spend_the_rest(self, plan: StepPlan) -> None:
-        """What nobody else could use goes to the prefills that were held to their share, of the
-        least served person first."""
-        if self._chunk_limit is None:
+        """What nobody else could use goes to the prefills that were held to their share."""
+        if self.config.long_prefill_token_threshold == 0:
             return
-        chunked = plan.chunked_requests()
-        chunked.sort(key=lambda request: self._waiting.service(request.person_id))
-        for request in chunked:
+        for request in plan.chunked_requests():
             if plan.budget == 0:
                 return
             self._charge_prompt(request, plan.add_chunk(request))
@@ -280,7 +300,8 @@ class Scheduler:
 
     # --------------------------------------------------------------- admission
 
-    def _admit(self, plan: StepPlan, now: float) -> None:
+    def _admit(self, plan: StepPlan, now: float, below: float = inf) -> None:
+        """Let in those who wait, as long as their people have had less than `below`."""
         is_batch_running = bool(self._running or self._preempted)
         plan.headroom = sum(map(self._kv.may_grow, self._running))
         if not plan.preempted_request_ids:
@@ -290,16 +311,19 @@ class Scheduler:
             closed = WaitingReason.PREEMPTION
         elif is_batch_running and not self._is_continuous:
             closed = WaitingReason.BATCH
+        num_admitted, held_back = len(self._round.admitted), set(self._round.held_back)
         for request in self._waiting.candidates(self._round.skipped_people):
+            if self._round.is_over or self._waiting.service(request.person_id) >= below:
+                break
+            if request in held_back:
+                continue
             reason = closed or self._closed_reason(plan) or self._reason_to_wait(request, plan)
             if reason is not None:
                 self._round.hold_back(request, reason)
             else:
                 self._round.admit(request)
                 self._start(request, plan, now)
-            if self._round.is_over:
-                break
-        for request in self._round.admitted:
+        for request in self._round.admitted[num_admitted:]:
             self._waiting.remove(request)
 
     def _resume(self, plan: StepPlan) -> None:
