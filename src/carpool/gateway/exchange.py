@@ -74,6 +74,7 @@ _FALLS_BACK = frozenset(
 _OUT_OF_SERVICE = Outcome.UPSTREAM_ERROR
 _GATEWAY_ERRORS = (502, 503, 504)
 _BAD_CREDENTIALS = 401
+_BROKEN_REQUEST = 500
 _RETRY_DOWN_S = 2
 # Who goes first is decided here, and an engine would believe the client.
 _NOT_THE_CLIENTS = ("priority",)
@@ -461,9 +462,13 @@ def _refusal_of(error: UpstreamError) -> Refusal:
 
 
 def _judge(attempt: Attempt, forwarded: Forwarded, now: float) -> None:
-    """What an answer says about the replica: nothing, if its client left or its key went."""
+    """What an answer says about the replica: nothing, if its client left or its key went. Nor
+    does a whole 500: it may be this request that the engine cannot do, and one person's
+    requests are not to keep everybody else from it."""
     match forwarded.how:
         case How.CLIENT_CANCELLED | How.STOPPED:
+            pass
+        case How.UPSTREAM_ERROR if forwarded.status == _BROKEN_REQUEST:
             pass
         case How.COMPLETED:
             attempt.succeeded()

@@ -79,7 +79,7 @@ def test_an_engine_that_fails_is_seen_to(tmp_path):
     ):
         assert gateway.metric("replica_state", state="ready") == 1
         assert gateway.metric("breaker_state", state="closed") == 1
-        engine.script = json_reply({"error": {"message": "broken"}}, 500)
+        engine.script = json_reply({"error": {"message": "broken"}}, 503)
         ada = gateway.add_person()
         for _ in range(3):
             ada.ask()

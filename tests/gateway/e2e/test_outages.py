@@ -58,9 +58,10 @@ def test_an_engine_that_keeps_failing_is_left_alone_and_tried_again_by_one(gatew
     until(lambda: people[0].ask().status_code == 200)
 
 
-def test_mistakes_of_clients_never_make_an_engine_suspect(gateway, engine):
-    engine.script = json_reply({"error": {"message": "no"}}, 400)
-    assert {gateway.visitor.ask().status_code for _ in range(8)} == {400}
+@pytest.mark.parametrize("status", [400, 422, 500])
+def test_what_may_be_the_fault_of_a_request_never_makes_an_engine_suspect(gateway, engine, status):
+    engine.script = json_reply({"error": {"message": "no"}}, status)
+    assert {gateway.visitor.ask().status_code for _ in range(8)} == {status}
     assert len(engine.asked) == 8
 
 
