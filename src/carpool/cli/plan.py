@@ -101,6 +101,10 @@ def plan(
         int | None, typer.Option(help="GPUs that share each layer.", show_default="--gpus")
     ] = None,
     pipeline_parallel: Annotated[int, typer.Option(help="Stages of layers.")] = 1,
+    expert_parallel: Annotated[
+        int | None,
+        typer.Option(help="GPUs that share the experts.", show_default="--tensor-parallel"),
+    ] = None,
     hours: Annotated[
         float, typer.Option(help="Hours a month in which it is used, for rent or buy.")
     ] = 160.0,
@@ -146,6 +150,7 @@ def plan(
         kv_dtype=kv_cache_dtype,
         tensor_parallel=tensor_parallel or max(1, count // max(1, pipeline_parallel)),
         pipeline_parallel=pipeline_parallel,
+        expert_parallel=expert_parallel,
     )
     request = PlanRequest(
         model=source,

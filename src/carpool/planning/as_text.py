@@ -138,7 +138,7 @@ def _at_most(count: int) -> str:
 
 
 def _speed(plan: Plan) -> str:
-    lines = ["Speed (from bandwidth and FLOPS; ranges of what kernels reach)"]
+    lines = ["Speed (from bandwidth and FLOPS; assumed ranges of what kernels reach)"]
     for name, pace in (("planned", plan.planned), ("double", plan.double)):
         if pace is not None:
             lines.append(
@@ -211,6 +211,24 @@ def _money_lines(money: Money, plan: Plan) -> Iterator[str]:
             f"  buying is cheaper after {_hours(money.break_even_hours)} hours of use, "
             f"{_hours(money.break_even_months)} months"
         )
+    yield from _months_table(money)
+
+
+MONTHS = (1, 6, 12, 24, 36)
+
+
+def _months_table(money: Money) -> Iterator[str]:
+    """What either has cost after so many months."""
+    if not (money.rent_per_hour and money.buy and money.power_per_hour):
+        return
+    yield f"  {'months':>8} {'rent':>20} {'buy and power':>20}"
+    for months in MONTHS:
+        hours = months * money.hours_per_month
+        rent = [rate * hours for rate in (money.rent_per_hour[0], money.rent_per_hour[2])]
+        buy = [money.buy + rate * hours for rate in (money.power_per_hour[0],
+                                                     money.power_per_hour[2])]  # fmt: skip
+        cells = [f"{_two_digits(low)} to {_two_digits(high)}" for low, high in (rent, buy)]
+        yield f"  {months:>8} {cells[0]:>20} {cells[1]:>20}"
 
 
 def _hours(values: tuple[float, float, float]) -> str:

@@ -90,6 +90,8 @@ def _vllm(plan: Plan) -> tuple[Flag, ...]:
         flags.append(
             Flag(f"--tensor-parallel-size {settings.tensor_parallel}", "weights over the GPUs")
         )
+    if settings.expert_parallel:
+        flags.append(Flag("--enable-expert-parallel", "whole experts on each GPU"))
     if settings.pipeline_parallel > 1:
         flags.append(
             Flag(f"--pipeline-parallel-size {settings.pipeline_parallel}", "layers over GPUs")

@@ -82,8 +82,9 @@ def rank_weights(weights: Weights, shape: ModelShape, settings: Settings) -> Fig
     over pipeline stages, of which the first or the last has a table."""
     tensor, pipeline = settings.tensor_parallel, settings.pipeline_parallel
     parts = weights.bytes
+    spread_over = settings.expert_parallel or tensor
     split = 1 if settings.data_parallel_attention else tensor
-    layers = parts.dense / split + parts.experts / tensor + parts.replicated + parts.latent
+    layers = parts.dense / split + parts.experts / spread_over + parts.replicated + parts.latent
     tables = parts.tables / split
     if pipeline > 1:
         layers = layers * -(-shape.num_layers // pipeline) / shape.num_layers

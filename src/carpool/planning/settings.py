@@ -29,6 +29,8 @@ class Settings:
     kv_dtype: str = "auto"
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    expert_parallel: int | None = None
+    """Ranks over which experts are spread; None for those of tensor parallelism."""
     context_parallel: int = 1
     """Ranks that divide the tokens of a sequence among them (vLLM's decode context parallel)."""
     custom_all_reduce: bool = True
@@ -57,6 +59,7 @@ class Settings:
             "memory_share",
             "tensor_parallel",
             "pipeline_parallel",
+            "expert_parallel",
             "kv_bytes",
             "kv_tokens",
         ):

@@ -2,7 +2,8 @@
 
 A decode step reads the weights once for all n sequences and each sequence's keys and
 values; a prefill multiplies every weight with every token. Real kernels reach a share of
-the peaks: the ranges below cover what public measurements show, no more digits than that.
+the peaks: the ranges below are assumed, wide enough for what people measure, with no more
+digits than that.
 """
 
 from collections.abc import Callable
@@ -74,7 +75,7 @@ class Speed:
 
     def pace(self, num_seqs: int, prompt_tokens: float) -> Pace:
         def around(seconds: Callable[[int], float]) -> Figure:
-            return Figure(seconds(1), seconds(2), seconds(0), Known.FITTED)
+            return Figure(seconds(1), seconds(2), seconds(0), Known.ASSUMED)
 
         step = around(lambda guess: self.step_seconds(num_seqs, guess))
         first = around(
@@ -82,7 +83,7 @@ class Speed:
                 self.prefill_seconds(prompt_tokens, guess) + self.step_seconds(num_seqs, guess)
             )
         )
-        rate = Figure(1 / step.value, 1 / step.high, 1 / step.low, Known.FITTED)
+        rate = Figure(1 / step.value, 1 / step.high, 1 / step.low, Known.ASSUMED)
         return Pace(num_seqs, step, rate, rate.scaled(num_seqs), first)
 
     @property
