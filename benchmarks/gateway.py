@@ -196,6 +196,9 @@ def summary(found: dict[str, Measured]) -> dict[str, Any]:
         name: {
             "rps": each.full.per_s,
             "p50_overhead_ms": overhead_ms(each, floor),
+            # Saturated, 16 connections wait 16 / rps each, whatever the system: at half of what
+            # it can do, the overhead is the system's own.
+            "p50_overhead_half_load_ms": above(each.half.latency_ms.p50, floor.half.latency_ms.p50),
             "stream_p99_added_ms": above(each.streams.delay_ms.p99, floor.streams.delay_ms.p99),
         }
         for name, each in found.items()

@@ -11,15 +11,21 @@ from benchmarks.rig_probe import Held
 
 def measured(rps: float, p50: float, delay_p99: float) -> gateway.Measured:
     requests = RequestFigures(rps, Spread(p50, 2 * p50), 0)
+    half = RequestFigures(rps / 2, Spread(p50 / 5, p50), 0)
     streams = StreamFigures(12_800.0, Spread(0.1, delay_p99), 0)
-    return gateway.Measured(requests, requests, streams)
+    return gateway.Measured(requests, half, streams)
 
 
 def test_the_gateways_line_has_overheads_above_the_floor():
     found = {"floor": measured(40_000, 0.5, 1.0), "carpool": measured(3_000, 5.0, 4.0)}
     assert gateway.summary(found) == {
         "floor_rps": 40_000,
-        "carpool": {"rps": 3_000, "p50_overhead_ms": 4.5, "stream_p99_added_ms": 3.0},
+        "carpool": {
+            "rps": 3_000,
+            "p50_overhead_ms": 4.5,
+            "p50_overhead_half_load_ms": 0.9,
+            "stream_p99_added_ms": 3.0,
+        },
         "nginx": None,
         "litellm": None,
     }
