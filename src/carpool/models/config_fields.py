@@ -40,6 +40,17 @@ class ConfigFields:
     def optional(self, *names: str) -> int | None:
         return self.integer(*names) if any(name in self for name in names) else None
 
+    def count(self, *names: str, default: int = 0) -> int:
+        """The first of `names` that is given; it may be 0. Raises `UnknownShape`."""
+        for name in names:
+            value = self.values.get(name)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise UnknownShape(f"{self.where}: {name} is {value!r}; it must not be below 0")
+            return value
+        return default
+
     def flag(self, name: str, default: bool = False) -> bool:
         value = self.values.get(name)
         return default if value is None else bool(value)

@@ -30,9 +30,12 @@ def shape_from_config(values: Mapping[str, object], where: str) -> ModelShape:
     mlp = _MLP(model_type, family, config, size.hidden_size, experts)
     caches: Counter[LayerCache] = Counter()
     dense = latent = replicated = expert_weights = 0
+    # The last layers may use keys and values of earlier ones (Gemma 3n and 4).
+    num_own = num_layers - config.count("num_kv_shared_layers")
     for index, mixer in enumerate(mixers):
         part = mixer_part(model_type, mixer, config)
-        caches.update(part.caches)
+        if index < num_own:
+            caches.update(part.caches)
         dense += part.dense + mlp.dense_of(index)
         latent += part.latent
         replicated += 2 * size.hidden_size + mlp.router_of(index)
@@ -121,12 +124,12 @@ class _MLP:
         config = self.config
         if self.model_type in ("llama4", "gemma4"):
             return config.integer("intermediate_size")
-        shared = config.optional("shared_expert_intermediate_size")
+        shared = config.count("shared_expert_intermediate_size")
         if shared or self.experts is None:
-            return shared or 0
+            return shared
         if self.model_type == "xverse":
             return 2 * self.experts.intermediate_size
-        count = config.optional("n_shared_experts", "num_shared_experts") or 0
+        count = config.count("n_shared_experts", "num_shared_experts")
         if "moe_shared_expert_intermediate_size" in config:
             return config.integer("moe_shared_expert_intermediate_size")
         return count * self.experts.intermediate_size
@@ -144,16 +147,16 @@ class _MLP:
             return pattern[layer] == "E"
         if "expert_layer_period" in config:
             period = config.integer("expert_layer_period")
-            return layer % period == config.integer("expert_layer_offset", default=period - 1)
+            return layer % period == config.count("expert_layer_offset", default=period - 1)
         step = config.integer("interleave_moe_layer_step", "decoder_sparse_step", default=1)
-        first_dense = config.optional("first_k_dense_replace") or 0
+        first_dense = config.count("first_k_dense_replace")
         is_listed = layer in config.items("mlp_only_layers")
         return layer >= first_dense and (layer + 1) % step == 0 and not is_listed
 
 
 def _experts(config: ConfigFields, family: Family) -> Experts | None:
-    count = config.optional("n_routed_experts", "num_experts", "num_local_experts")
-    if not family.moe or count is None or count == 1:
+    count = config.count("n_routed_experts", "num_experts", "num_local_experts")
+    if not family.moe or count <= 1:
         return None
     return Experts(
         count,
@@ -185,9 +188,7 @@ def _vision(config: ConfigFields, hidden_size: int) -> int:
 
 
 def _draft_layers(config: ConfigFields) -> int:
-    names = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
-    value = next((config.values[name] for name in names if name in config), 0)
-    return value if isinstance(value, int) else 0
+    return config.count("num_nextn_predict_layers", "mtp_num_hidden_layers")
 
 
 def _dtype(config: ConfigFields) -> str | None:

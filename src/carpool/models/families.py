@@ -57,7 +57,7 @@ def layer_mixers(config: ConfigFields, family: Family, num_layers: int) -> list[
             f"{num_layers}; they must agree"
         )
     for name in names:
-        if name not in _LAYER_TYPES:
+        if not isinstance(name, str) or name not in _LAYER_TYPES:
             raise UnknownShape(
                 f"{config.where}: layer type {name!r} is not understood; "
                 f"understood: {', '.join(_LAYER_TYPES)}"
@@ -77,7 +77,7 @@ def _qwen(config: ConfigFields, num_layers: int) -> list[Mixer]:
     """The first layers are full, if a window is used at all."""
     if not config.flag("use_sliding_window") or "sliding_window" not in config:
         return [Mixer.FULL] * num_layers
-    first = config.integer("max_window_layers", default=num_layers)
+    first = config.count("max_window_layers", default=num_layers)
     return [Mixer.SLIDING if index >= first else Mixer.FULL for index in range(num_layers)]
 
 
@@ -100,7 +100,7 @@ def _llama4(config: ConfigFields, num_layers: int) -> list[Mixer]:
 
 
 def _jamba(config: ConfigFields, num_layers: int) -> list[Mixer]:
-    period, offset = config.integer("attn_layer_period"), config.integer("attn_layer_offset")
+    period, offset = config.integer("attn_layer_period"), config.count("attn_layer_offset")
     return [Mixer.FULL if i % period == offset else Mixer.MAMBA for i in range(num_layers)]
 
 

@@ -105,7 +105,7 @@ def _latent_attention(config: ConfigFields) -> MixerPart:
     dense = rank * heads * (nope + value) + heads * value * hidden
     dense += query * (query_rank or hidden)
     latent = hidden * (rank + rope) + (hidden * query_rank if query_rank else 0)
-    index_dim = config.optional("index_head_dim") or 0
+    index_dim = config.count("index_head_dim")
     if index_dim and query_rank:
         index_heads = config.integer("index_n_heads")
         latent += query_rank * index_heads * index_dim + hidden * (index_dim + index_heads)
