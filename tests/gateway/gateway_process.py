@@ -102,6 +102,11 @@ class ScriptedEngine:
         return [close for close in self._mock.closes if close.num_pieces is not None]
 
     @property
+    def num_polls(self) -> int:
+        """How often somebody has asked how busy it is."""
+        return sum(request.path == "/metrics" for request in self._mock.requests)
+
+    @property
     def most_at_once(self) -> int:
         return self._mock.most_posts
 

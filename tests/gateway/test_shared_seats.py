@@ -261,6 +261,22 @@ def test_a_cap_of_a_person_holds_over_models_and_workers(workers, ticket):
     assert b.pools["n"].running == [second.request_id]
 
 
+def test_what_a_person_had_in_flight_is_not_held_against_them_when_all_workers_are_gone(
+    workers, ticket
+):
+    here = workers("a")
+    here.all["a"].enter(ticket("ana", person_max_in_flight=1))
+    line = here.all["a"].line
+    line._redis.delete(f"{here.prefix}seats:pool:m")  # forgotten after a day
+    here.clock.now += 86400
+    del here.all["a"]
+    later = here.add("b")
+    here.wait(SETTLED_S)
+    again = later.enter(ticket("ana", person_max_in_flight=1))
+    assert later.pool.running == [again.request_id]
+    line.close()
+
+
 def test_nobody_goes_through_a_worker_that_sees_no_engine(workers, ticket):
     here = workers("a", "b")
     a, b = here.all.values()

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from carpool.errors import CarpoolError
 
-PREFIX = "{carpool}:"
-"""Of every key, so that all are in one place of a cluster."""
+PREFIX = "carpool:1:"
+"""Of every key. The number is that of their form: who writes another takes the next."""
 TURN_S = 0.4
 """Between letters when there is nothing to say: leases are renewed by them."""
 RETRY_S = 0.4
@@ -124,6 +124,7 @@ class RedisLink:
     async def _is_back(self) -> bool:
         """Asks, and leaves the scripts there: a server that was started anew has none."""
         try:
+            await self._redis.connection_pool.disconnect(inuse_connections=False)
             scripts = [(LUA / each.script).read_text() for each in self._correspondents]
             self._shas = [str(await self._redis.script_load(script)) for script in scripts]
         except _failures() as error:

@@ -20,6 +20,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from carpool.backends.address import Address
 from carpool.backends.backend import Backend, BackendUnreachable
 from carpool.backends.http_get import http_get
+from carpool.errors import CarpoolError
 from carpool.gateway.figures import FIGURES, Figures
 from carpool.gateway.gateway import Gateway, GatewayOptions
 from carpool.gateway.logs import set_up_logging
@@ -48,8 +49,11 @@ def main() -> None:
     settings = config.settings
     set_up_logging(settings.log_format, has_access_lines=settings.has_access_log)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    worker = Worker(config)
-    run(worker.serve(stdin.readline))
+    try:
+        run(Worker(config).serve(stdin.readline))
+    except CarpoolError as error:
+        _log.error("worker %d cannot serve: %s", config.number, error)
+        sys.exit(2)
 
 
 class Worker:

@@ -103,7 +103,6 @@ def test_the_engine_never_has_more_than_its_seats(gateways, engine):
     people = one.add_people(5)
     both = [(each, at(two, each)) for each in people]
     engine.slow_down(0.02)
-    engine._mock.most_posts = 0
     answers = [both[number % 5][number // 5 % 2].start() for number in range(50)]
     assert {each.result().status_code for each in answers} == {200}
     assert engine.most_at_once == 4
@@ -125,12 +124,28 @@ def test_two_people_at_two_gateways_get_equal_shares(gateways, engine):
     assert len(served) == 2
 
 
+def test_what_another_gateway_has_at_the_engine_is_not_taken_for_a_strangers(gateways, engine):
+    ada = gateways[0].add_person()
+    with engine.holding():
+        held = [ada.start() for _ in range(2)]
+        until(lambda: len(engine.asked) == 2)
+        engine.load = (2, 0)
+        num_polls = engine.num_polls
+        until(lambda: engine.num_polls >= num_polls + 5)
+        assert [each.metric("seats") for each in gateways] == [4, 4]
+        engine.load = (4, 0)
+        until(lambda: [each.metric("seats") for each in gateways] == [2, 2])
+    assert {each.result().status_code for each in held} == {200}
+
+
 def test_a_gateway_that_is_killed_gives_its_seats_back(gateways, engine):
     one, two = gateways
     ada, cem, bob = one.add_people(3)
     bob = at(two, bob)
     with engine.holding():
-        held = [each.start() for each in (ada, ada, ada, cem)]
+        held = [ada.start() for _ in range(3)]
+        until(lambda: len(engine.asked) == 3)
+        held.append(cem.start())
         until(lambda: len(engine.asked) == 4)
         waiting = bob.start(timeout=20)
         until(lambda: two.num_waiting == 1)

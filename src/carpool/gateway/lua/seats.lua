@@ -50,7 +50,7 @@ local function load(name)
   if pools[name] then return pools[name] end
   local packed = redis.call('GET', prefix .. 'pool:' .. name)
   local pool = {
-    name = name, seqs = 0, tokens = 0, people = {}, services = {},
+    name = name, is_new = not packed, seqs = 0, tokens = 0, people = {}, services = {},
     data = packed and cmsgpack.unpack(packed)
       or { in_flight = {}, waiting = {}, last_left = {}, paused = {}, arrivals = 0, peaks = {} },
   }
@@ -386,6 +386,7 @@ end
 local function drop(worker)
   for _, name in ipairs(redis.call('SMEMBERS', POOLS)) do
     local pool, ids = load(name), {}
+    if pool.is_new then redis.call('SREM', POOLS, name) end
     for _, line in ipairs({ pool.data.waiting, pool.data.in_flight }) do
       for _, ticket in ipairs(line) do
         if ticket.worker == worker then ids[#ids + 1] = ticket.id end
@@ -408,6 +409,7 @@ function ops.join(op)
   if redis.call('ZCARD', WORKERS) == 0 then
     settled_at = now + SETTLE_S
     redis.call('SET', SETTLED, text(settled_at), 'EX', KEEP_S)
+    redis.call('DEL', BY_KEY, BY_PERSON) -- nobody has anything
   end
   for _, ticket in ipairs(op.in_flight) do
     local pool = load(ticket.pool)
