@@ -52,8 +52,22 @@ class Case:
 
 
 def read_reports(path: Path) -> list[dict[str, Any]]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines if line.strip()]
+    """One report a line; what is null there is not stated. Raises SystemExit for other files."""
+    reports = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            report = json.loads(line) if line.strip() else None
+        except ValueError as error:
+            raise SystemExit(f"{path}:{number}: not valid JSON ({error})") from None
+        if report is None:
+            continue
+        if not isinstance(report, dict) or not isinstance(report.get("reported"), dict):
+            raise SystemExit(f"{path}:{number}: no report: it must be an object with 'reported'")
+        stated = {key: value for key, value in report.items() if value is not None}
+        figures = report["reported"].items()
+        stated["reported"] = {key: value for key, value in figures if value is not None}
+        reports.append(stated)
+    return reports
 
 
 def did_fail(report: dict[str, Any]) -> bool:
