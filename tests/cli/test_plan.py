@@ -133,6 +133,7 @@ def test_what_does_not_fit_is_said_with_what_would(run: Run) -> None:
         (["qwen3-8b", "--gpu", "4090", "--kv-cache-dtype", "z"], "type 'z' is not known"),
         (["qwen3-8b", "--gpu", "4090", "--engine", "z"], "engine 'z' is not known; give one of"),
         (["qwen3-8b", "--gpu", "4090", "--profile", "z"], "profile 'z' is not known; give one"),
+        (["gpt-oss-20b", "--engine", "embedded"], "does not run 'gpt_oss'; it runs llama, mistral"),
         (["/nowhere/config.json"], "/nowhere/config.json: no such file or folder"),
         (["qwen3-8b", "--gpu-memory", "24GiB"], "--gpu-memory needs --gpu or --bandwidth"),
         (["qwen3-8b", "--gpu", "4090", "--tensor-parallel", "2"], "there are 1 GPUs"),

@@ -336,9 +336,10 @@ def _engine_for(device: "Device", source: "ModelSource") -> "EngineKind":
     """The one that people run there."""
     from carpool.planning.cheapest import runs_on
     from carpool.planning.engine_kind import EngineKind
+    from carpool.planning.plan import runs_embedded
 
     if device.is_cpu:
-        return EngineKind.EMBEDDED
+        return EngineKind.EMBEDDED if runs_embedded(source.shape) else EngineKind.LLAMA_CPP
     is_gguf = source.stored is not None and source.source.startswith("GGUF")
     is_custom = device.kind == "custom"
     if not is_gguf and (is_custom or runs_on(EngineKind.VLLM, device)):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from carpool.hardware.device import Device
 from carpool.models.model_source import ModelSource
 from carpool.models.shape import ModelShape
+from carpool.models.spec import IR_ARCHITECTURES
 from carpool.models.weight_format import WeightFormat, find_format, weight_bytes
 from carpool.planning.engine_kind import EngineKind
 from carpool.planning.errors import PlanError, require_positive
@@ -20,6 +21,9 @@ from carpool.planning.simple import SimplePlan, simple_plan
 from carpool.planning.speed import Pace, Speed, speed_of
 from carpool.planning.verdict import start_up_trouble
 from carpool.scheduling.capacity import Capacity, Provenance
+
+MOST_SLOTS = 64
+"""Of llama-server, if nobody says."""
 
 LEAST_MODEL_LEN = 2048
 """Shorter than this, people hit the limit in a chat."""
@@ -108,6 +112,7 @@ def make_plan(request: PlanRequest) -> Plan:
     """Raises `PlanError` for what no plan can be made of; a model that does not fit is a plan
     with `trouble`."""
     shape = request.model.shape
+    _check_engine(request)
     total = request.device_memory or device_memory(request.device)
     weights = weights_of(request.model, request.weight_format)
     settings = _with_policy(request, weights, total)
@@ -154,6 +159,20 @@ def weights_of(model: ModelSource, format_name: str | None) -> Weights:
     )
 
 
+def _check_engine(request: PlanRequest) -> None:
+    shape = request.model.shape
+    if request.settings.engine is EngineKind.EMBEDDED and not runs_embedded(shape):
+        raise PlanError(
+            f"Carpool's own engine does not run {shape.model_type!r}; it runs "
+            f"{', '.join(IR_ARCHITECTURES)}; plan with --engine llama.cpp"
+        )
+
+
+def runs_embedded(shape: ModelShape) -> bool:
+    """Whether Carpool's own engine knows the architecture."""
+    return shape.model_type in IR_ARCHITECTURES and shape.experts is None
+
+
 def _check_lengths(shape: ModelShape, settings: Settings, profile: Profile) -> None:
     length = settings.max_model_len or 1
     if shape.max_model_len and length > shape.max_model_len:
@@ -179,10 +198,12 @@ def _with_policy(request: PlanRequest, weights: Weights, total: Figure) -> Setti
         asked = replace(asked, kv_dtype="bf16" if request.device.has_bf16 else "f32")
     settings = filled(asked, total.value, request.device.name, shape.max_model_len)
     if asked.max_num_seqs is None:
+        is_slots = asked.engine is EngineKind.LLAMA_CPP
+        most = MOST_SLOTS if is_slots else settings.max_num_seqs or 1
         wanted = 16
-        while wanted < min(2 * (request.num_people or 64), settings.max_num_seqs or 1):
+        while wanted < min(2 * (request.num_people or 64), most):
             wanted *= 2
-        settings = replace(settings, max_num_seqs=min(wanted, settings.max_num_seqs or wanted))
+        settings = replace(settings, max_num_seqs=min(wanted, most))
     if asked.max_model_len is not None:
         return settings
     length = LEAST_MODEL_LEN
@@ -250,7 +271,9 @@ def _with_people(plan: Plan) -> Plan:
     per_seq = plan.pool.demand.of_sequence(profile.context_tokens)
     speed = speed_of(shape, plan.weights, settings, request.device, request.num_devices, per_seq)
     service = service_of(speed, profile)
-    fit = max(1, int(plan.seqs_at_context.value))
+    # llama-server's slots have a fixed share of the context each, used or not.
+    has_slots = settings.engine is EngineKind.LLAMA_CPP
+    fit = max(1, int((plan.seqs_at_full if has_slots else plan.seqs_at_context).value))
     seats = min(fit, settings.max_num_seqs or fit)
     most = tuple(people_for(seats, profile.think_seconds, service, share) for share in WAIT_SHARES)
     num_people = request.num_people or max(1, most[0])
