@@ -20,7 +20,7 @@ def plan_as_text(
     if choices:
         parts.append(_choices(choices))
     if commands:
-        parts.append(_commands(commands))
+        parts += [_commands(commands), _advice()]
     if money:
         parts.append(money_as_text(money, plan))
     return "\n\n".join(parts)
@@ -186,8 +186,9 @@ def _command(command: Command) -> str:
     return "\n".join(lines)
 
 
-def advice_as_text() -> str:
-    return "\n".join(f"  {who}: {what}" for who, what in ENGINE_ADVICE)
+def _advice() -> str:
+    lines = ["Which engine for whom (--markdown has the commands for all of them)"]
+    return "\n".join([*lines, *(f"  {who}: {what}" for who, what in ENGINE_ADVICE)])
 
 
 def money_as_text(money: Money, plan: Plan) -> str:
