@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from carpool.planning.choices import Choice
-from carpool.planning.figure import GIB, Figure
+from carpool.planning.figure import GIB, Figure, Known
 from carpool.planning.flags import ENGINE_ADVICE, Command
 from carpool.planning.money import Money
 from carpool.planning.plan import Plan
@@ -54,9 +54,15 @@ def _head(plan: Plan) -> str:
         f"{plan.settings.engine}: {verdict}\n"
         f"{shape.attention_class}, {shape.parameters.total / 1e9:,.2f}B parameters"
         f"{_active(plan)}, weights {plan.weights.format.name} "
-        f"({plan.weights.bytes.total / GIB:,.1f} GiB, {plan.weights.known})\n"
+        f"({plan.weights.bytes.total / GIB:,.1f} GiB, {_weights_known(plan)})\n"
         f"shape: {request.model.source}"
     )
+
+
+def _weights_known(plan: Plan) -> str:
+    if plan.weights.known is Known.MEASURED:
+        return plan.weights.known
+    return "estimated from dimensions: give the folder for exact bytes"
 
 
 def _active(plan: Plan) -> str:

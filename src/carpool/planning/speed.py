@@ -117,8 +117,10 @@ def speed_of(
     sizes = weights.bytes
     has_experts = shape.experts is not None
     share = shape.parameters.active_experts if has_experts else 1.0
+    # Of the tables, a step reads the one of outputs whole.
+    output = 0.5 if shape.parameters.lm_head else 1.0
     return Speed(
-        weight_bytes=sizes.dense + sizes.replicated + sizes.latent + sizes.tables / 2,
+        weight_bytes=sizes.dense + sizes.replicated + sizes.latent + sizes.tables * output,
         expert_bytes=sizes.experts,
         expert_share=share,
         bytes_per_seq=bytes_per_seq * ranks,
