@@ -53,6 +53,17 @@ def tiny(cache: ModelCache, write_gguf: Callable[..., Path]) -> ResolvedModel:
     return resolve(str(write_gguf()), cache)
 
 
+def test_a_wrong_option_is_told_in_the_last_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "carpool", "engine", "--max-num-sequences", "3"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "No such option: --max-num-sequences" in done.stderr.splitlines()[-1]
+
+
 def test_a_port_in_use_is_named(refusal: Serve, tiny: ResolvedModel) -> None:
     with listening(Address(port=0)) as listener:
         port = listener.getsockname()[1]

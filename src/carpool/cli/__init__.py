@@ -1,5 +1,6 @@
 """The command line: one file per verb, and the one place where errors become exit codes."""
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -34,6 +35,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    # In a log, and as an engine's last word to `carpool serve`, an error is a line and no box.
+    rich_markup_mode="rich" if sys.stderr.isatty() else None,
 )
 
 
