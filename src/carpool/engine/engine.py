@@ -66,6 +66,7 @@ class AsyncEngine:
         self._is_stopping = False
         self._stats: EngineStats | None = None
         self._grammars: CompiledGrammars | None = None
+        self._warming_up: asyncio.Future[None] | None = None
         self._settled = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -84,7 +85,6 @@ class AsyncEngine:
         await self._settled.wait()
         if self._loaded is None:
             raise self.error or RuntimeError("the engine stopped while it was loading")
-        await self._compiled_grammars.start()
         return self._loaded
 
     async def drain(self, within_s: float) -> bool:
@@ -105,6 +105,9 @@ class AsyncEngine:
         """End the thread; what still runs is dropped. A load in progress is not waited for."""
         self._is_stopping = True
         self._has_commands.set()
+        if self._warming_up is not None:
+            self._warming_up.cancel()
+            await asyncio.gather(self._warming_up, return_exceptions=True)
         if self._grammars is not None:
             await self._grammars.stop()
         if self.state is not EngineState.LOADING and self._thread.is_alive():
@@ -285,6 +288,9 @@ class AsyncEngine:
     def _settle(self, state: EngineState) -> None:
         if self.state is EngineState.LOADING:
             self.state = state
+        if self._grammars is not None:
+            # Requests without a grammar need not wait for this.
+            self._warming_up = asyncio.ensure_future(_warmed_up(self._grammars))
         self._settled.set()
 
     def _fail(self) -> None:
@@ -325,3 +331,10 @@ class AsyncEngine:
 
 def _abort(core_id: str, reason: FinishReason, core: EngineCore) -> None:
     core.abort(core_id, reason)
+
+
+async def _warmed_up(grammars: CompiledGrammars) -> None:
+    try:
+        await grammars.start()
+    except OSError as error:  # the first grammar will try again, and say so
+        log.warning("the process that tries grammars out did not start: %s", error)
