@@ -32,6 +32,7 @@ _LOG = logging.getLogger(__name__)
 _LOADING_PROBE_S = 0.2
 _NUM_LAST_LINES = 20
 _KILLED_S = 10.0
+_USAGE_ERROR = "exited with 2"
 
 OnStatus = Callable[[BackendStatus], None]
 
@@ -103,6 +104,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Begin, in the running event loop."""
+        self._mistake = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run(), name=f"supervisor-{self.backend.name}")
 
     async def stop(self, drain_s: float = 30.0) -> None:
@@ -111,6 +113,12 @@ class Supervisor:
             return
         self._events.put_nowait(StopAsked(drain_s))
         await self._task
+
+    async def wait_for_mistake(self) -> str:
+        """Why the first process could never have run: there is no such program, or it does not
+        take its arguments. Returns only then; starting it again, as is done all the same, may
+        help once somebody has mended it."""
+        return await asyncio.shield(self._mistake)
 
     async def wait_until(self, state: BackendState) -> BackendStatus:
         """The first status from now on whose state is `state`."""
@@ -161,8 +169,10 @@ class Supervisor:
         if status == before:
             return
         if (status.state, status.reason) != (before.state, before.reason):
-            level = logging.WARNING if status.state is BackendState.DOWN else logging.INFO
-            _LOG.log(level, "%s is %s %s", self.backend.name, status.state.value, status.reason)
+            is_news = status.state is BackendState.DOWN and not self._supervision.is_over
+            reason = f": {status.reason}" if status.reason else ""
+            level = logging.WARNING if is_news else logging.INFO
+            _LOG.log(level, "%s is %s%s", self.backend.name, status.state.value, reason)
         for callback in tuple(self._callbacks):
             callback(status)
 
@@ -187,6 +197,7 @@ class Supervisor:
                 _in_loop(call, partial(self._on_exit, life)),
             )
         except StartFailed as error:
+            self._note_mistake(life, str(error))
             self._events.put_nowait(Exited(life, str(error)))
 
     def _on_line(self, life: int, line: str) -> None:
@@ -198,7 +209,13 @@ class Supervisor:
 
     def _on_exit(self, life: int, how: str) -> None:
         last = f": {self._last_lines[-1][:300]}" if self._last_lines else ""
+        if how == _USAGE_ERROR:
+            self._note_mistake(life, f"{self._noun} {how}{last}")
         self._events.put_nowait(Exited(life, f"{self._noun} {how}{last}"))
+
+    def _note_mistake(self, life: int, reason: str) -> None:
+        if life == 1 and not self._mistake.done():
+            self._mistake.set_result(reason)
 
     async def _probe_for_ever(self) -> None:
         while True:

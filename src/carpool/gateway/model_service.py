@@ -14,6 +14,7 @@ from carpool.backends.backend import Backend, BackendState, BackendUnreachable
 from carpool.backends.create import attach, is_url, launch
 from carpool.backends.supervision import BackendStatus
 from carpool.backends.supervisor import Supervisor
+from carpool.errors import CarpoolError
 from carpool.gateway.admission import Admission
 from carpool.gateway.circuit_breaker import CircuitBreaker
 from carpool.gateway.gate import Gate
@@ -37,6 +38,10 @@ LOAD_POLL_S = 1.0
 MakeBackend = Callable[[ModelConfig, int], Backend]
 MakeGate = Callable[[str, Sequence[Address], Admission], Gate]
 """Of a model with that name at engines with these addresses."""
+
+
+class EngineMistake(CarpoolError):
+    """An engine that is to be started and cannot be, whatever one waits for."""
 
 
 class ModelService:
@@ -86,17 +91,25 @@ class ModelService:
         await asyncio.gather(*(supervisor.stop(drain_s) for supervisor in self.supervisors))
 
     async def ready(self) -> BackendStatus:
-        """The first status that is ready, of any engine."""
+        """The first status that is ready, of any engine. Raises EngineMistake if one that is to
+        be started could never run as it is."""
         waits = [
             asyncio.ensure_future(supervisor.wait_until(BackendState.READY))
             for supervisor in self.supervisors
         ]
+        mistakes = [
+            asyncio.ensure_future(supervisor.wait_for_mistake()) for supervisor in self.supervisors
+        ]
         try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            return next(iter(done)).result()
-        finally:
+            await asyncio.wait([*waits, *mistakes], return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
-                wait.cancel()
+                if wait.done():
+                    return wait.result()
+            reason = next(mistake.result() for mistake in mistakes if mistake.done())
+            raise EngineMistake(f"{self.config.name} cannot be served: {reason}")
+        finally:
+            for each in (*waits, *mistakes):
+                each.cancel()
 
     async def watch_load(self) -> None:
         """Ask the engines how busy they are, until cancelled: others may use them, too."""

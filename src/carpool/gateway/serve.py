@@ -48,6 +48,7 @@ async def serve(
             await unless_set(stop, gateway.wait_until_ready())
             if not stop.is_set():
                 on_ready(gateway)
+                gateway.refresh_keys()  # it may have made one
                 gc.freeze()  # what is there now stays: no collection need look at it again
                 sys.setswitchinterval(SWITCH_S)
                 await stop.wait()

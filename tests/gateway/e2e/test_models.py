@@ -1,6 +1,7 @@
 """Several models and several engines behind one gateway."""
 
 import contextlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -191,3 +192,26 @@ def test_an_error_of_the_engine_is_not_tried_elsewhere(house, engines):
         engine.script = json_reply({"error": {"message": "no"}}, 500)
     assert ada.ask(model=BIG).status_code == 500
     assert sum(len(engine.asked) for engine in engines[:2]) == 1
+
+
+def refusal_to_serve(tmp_path, *arguments):
+    command = [Path(sys.executable).with_name("carpool"), "serve", *arguments, "--port", "0"]
+    command += ["--database", f"sqlite:///{tmp_path}/a.db"]
+    env = os.environ | {"PATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60, check=False)
+    assert done.returncode == 2, done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+def test_an_engine_that_is_not_installed_is_said_and_not_waited_for(tmp_path):
+    line = refusal_to_serve(tmp_path, "llama3", "--backend", "ollama", "--force")
+    assert line.startswith("carpool: llama3 cannot be served: cannot run ollama")
+
+
+@pytest.mark.model
+def test_an_engine_that_does_not_take_its_arguments_is_said_and_not_started_again(
+    tmp_path, resolved_model
+):
+    line = refusal_to_serve(tmp_path, str(resolved_model.folder), "--force", "--", "--no-such")
+    assert "cannot be served" in line
+    assert "--no-such" in line
