@@ -122,9 +122,9 @@ def test_what_the_cache_gives_costs_nothing(make_world, make_request):
     world.add(make_request(prompt=prompt, max_tokens=1, person_id="ann"))
     world.add(make_request(prompt=prompt, max_tokens=1, person_id="bob"))
     queue = world.scheduler._waiting
-    before = queue.counter("ann")
+    before = queue.service("ann")
     world.drain()
-    assert queue.counter("ann") - before == 1 + 2
+    assert queue.service("ann") - before == 1 + 2
 
 
 def test_recomputed_tokens_are_not_charged_again(make_world, make_requests):
@@ -134,7 +134,7 @@ def test_recomputed_tokens_are_not_charged_again(make_world, make_requests):
         world.add(request)
     world.drain()
     assert world.scheduler.stats().num_preemptions > 0
-    assert world.scheduler._waiting.counter("ann") == 3 * (7 + 2 * 8)
+    assert world.scheduler._waiting.service("ann") == 3 * (7 + 2 * 8)
 
 
 def test_a_person_at_the_running_cap_is_skipped_and_blocks_nobody(

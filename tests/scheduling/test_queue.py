@@ -103,7 +103,7 @@ def test_who_returns_has_saved_up_nothing():
     push(queue, *(f"a{n}" for n in range(5)))
     queue.charge("a", num_prompt_tokens=1000)
     push(queue, "b1")
-    assert queue.counter("b") == queue.counter("a") == 1000
+    assert queue.service("b") == queue.service("a") == 1000
 
 
 def test_who_returns_keeps_what_they_owe():
@@ -113,7 +113,7 @@ def test_who_returns_keeps_what_they_owe():
     assert take(queue) == "a1"
     assert take(queue) == "b1"
     push(queue, "a2")
-    assert queue.counter("a") == 500, "lifted to the last who left"
+    assert queue.service("a") == 500, "lifted to the last who left"
     queue.charge("b", num_prompt_tokens=100)
     push(queue, "b2")
     assert order(queue) == ["a2", "b2"]

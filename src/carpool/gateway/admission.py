@@ -213,9 +213,9 @@ class Admission:
     # ----------------------------------------------------------------- internal
 
     def _next(self) -> Ticket | None:
-        """The first that may go. Who is held by a limit of their own, or has something in flight
-        and finds only kept seats, is passed over; who does not fit is waited for, and meanwhile
-        only newcomers go, into what is kept for them."""
+        """The first that may go. Who is held by a limit of their own, or has their part in
+        flight and finds only kept seats, is passed over; who does not fit is waited for, and
+        meanwhile only newcomers go, into what is kept for them."""
         free_seats = self.capacity.max_num_seqs - self.in_flight_seqs
         if free_seats <= 0:
             return None
@@ -231,7 +231,7 @@ class Admission:
                     if self.waiting.is_of_one_key(ticket):
                         skipped.add(ticket.person_id)
                     continue
-                counter = queue.counter(ticket.person_id)
+                counter = queue.service(ticket.person_id)
                 least = counter if least is None else least
                 if self._is_newcomer(ticket, lane, counter - least):
                     return ticket if self._fits(ticket) else None

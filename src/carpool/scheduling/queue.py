@@ -168,9 +168,6 @@ class FairShareQueue(FCFSQueue[T]):
         self._weights[person_id] = weight
 
     def service(self, person_id: str) -> float:
-        return self.counter(person_id)
-
-    def counter(self, person_id: str) -> float:
         """Weighted tokens of service this person is taken to have had."""
         return self._counters.get(person_id, 0.0)
 
@@ -196,23 +193,23 @@ class FairShareQueue(FCFSQueue[T]):
             self._prompt_token_weight * num_prompt_tokens
             + self._output_token_weight * num_output_tokens
         )
-        self._counters[person_id] = self.counter(person_id) + service / self._weights.get(
+        self._counters[person_id] = self.service(person_id) + service / self._weights.get(
             person_id, 1.0
         )
 
     def may_pass(self, item: T, other: T) -> bool:
-        return self.counter(item.person_id) - self.counter(other.person_id) <= self._max_lead
+        return self.service(item.person_id) - self.service(other.person_id) <= self._max_lead
 
     def _lift(self, person_id: str) -> None:
         floor = self._floor()
-        self._counters[person_id] = max(self.counter(person_id), floor)
+        self._counters[person_id] = max(self.service(person_id), floor)
         if len(self._counters) > len(self._lines) + 1 + self._max_idle_counters:
             self._forget_below(floor, person_id)
 
     def _floor(self) -> float:
         if self._lines:
             return min(self._counters[person_id] for person_id in self._lines)
-        return self.counter(self._last_left) if self._last_left is not None else 0.0
+        return self.service(self._last_left) if self._last_left is not None else 0.0
 
     def _forget_below(self, floor: float, newcomer: str) -> None:
         """Drop idle counters that a return would lift to `floor` anyway."""
