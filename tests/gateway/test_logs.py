@@ -11,7 +11,7 @@ from carpool.gateway.logs import JsonFormatter, TextFormatter
 from carpool.store.key_text import new_key_text
 
 KEY = new_key_text(bytes(range(40)))
-SECRET = KEY.rpartition("-")[2]
+SECRET = KEY.split("-", 2)[2]
 FORGED = "no such model\n2030-01-01T00:00:00.000Z INFO request\r\x1b[2J\u2028outcome=completed"
 
 
