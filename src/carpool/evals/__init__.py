@@ -1,0 +1,1 @@
+"""Eval sets, runs of them, and the gate that an upgrade passes through."""
