@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from starlette.testclient import TestClient
 from carpool import __version__
 from carpool.gateway.admin_app import make_admin_app
 from carpool.gateway.admin_login import FAILURES_PER_MINUTE
-from carpool.gateway.live_state import Load, ModelState, PersonLoad, ReplicaState
+from carpool.gateway.live_state import Load, ModelState, PersonLoad, Place, ReplicaState
 from carpool.store.admin_key import AdminKeyStore
 from carpool.store.database import Database
 from carpool.store.key_store import KeyStore
@@ -41,6 +42,19 @@ class Live:
     def people(self):
         load = Load(1, 50, 2, 60)
         return [PersonLoad("ana", "Ana", load, {"team-model": load})]
+
+    def places(self):
+        one = Place(
+            request_id="cp-1",
+            model="team-model",
+            person_id="ana",
+            name="Ana",
+            num_seqs=1,
+            num_tokens=50,
+            is_waiting=False,
+            for_s=1.5,
+        )
+        return [one, replace(one, request_id="cp-2", is_waiting=True, num_tokens=60)]
 
 
 class Admin:
@@ -465,7 +479,8 @@ def routes_of(routes, prefix=""):
         if isinstance(route, Mount):
             yield from routes_of(route.routes, prefix + route.path)
         else:
-            yield from (f"{each} {prefix}{route.path}" for each in route.methods - {"HEAD"})
+            path = prefix + route.path.replace(":path", "")
+            yield from (f"{each} {path}" for each in route.methods - {"HEAD"})
 
 
 def test_every_route_is_in_the_documentation_with_an_example_and_no_other():
@@ -478,7 +493,7 @@ def test_every_route_is_in_the_documentation_with_an_example_and_no_other():
     for route, text in documented.items():
         method, path = route.split()
         example = text.partition("\n\n    ")[2].partition("\n\n")[0]
-        pattern = re.sub(r"\\\{\w+\\\}", r"\\w+", re.escape(path))
+        pattern = re.sub(r"\\\{\w+\\\}", r"[\\w.]+", re.escape(path))
         assert example.startswith("curl")
         assert re.search(rf"\$ADMIN{pattern}(\?|\"|$)", example), route
         assert f"-X {method}" in example or method == "GET" or "-d '" in example

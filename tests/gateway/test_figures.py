@@ -1,14 +1,17 @@
 """The figures of several workers, as those of one."""
 
+from dataclasses import replace
+
 from carpool.gateway.figures import (
     Figures,
     counted,
     families_of,
     merged_models,
     merged_people,
+    merged_places,
     summed,
 )
-from carpool.gateway.live_state import Load, ModelState, PersonLoad, ReplicaState
+from carpool.gateway.live_state import Load, ModelState, PersonLoad, Place, ReplicaState
 
 PAGE = """\
 # HELP carpool_gateway_requests_total Requests that ended
@@ -69,9 +72,15 @@ def test_people_and_models_have_what_all_workers_have_of_them():
     ana = PersonLoad("1", "Ana", Load(1, 10), {"m": Load(1, 10)})
     again = PersonLoad("1", "Ana", Load(2, 20, 1, 10), {"n": Load(2, 20, 1, 10)})
     ben = PersonLoad("2", "Ben", Load(waiting=1), {"m": Load(waiting=1)})
+    runs = Place(
+        request_id="a", model="m", person_id="1", name="Ana", num_seqs=1, num_tokens=10,
+        is_waiting=False, for_s=2.0,
+    )  # fmt: skip
+    older = replace(runs, request_id="b", for_s=3.0)
+    waits = replace(runs, request_id="c", is_waiting=True, for_s=9.0)
     pages = [
-        Figures(metrics="", models=(model(1, 1),), people=(ana, ben)),
-        Figures(metrics="", models=(model(2, 0),), people=(again,)),
+        Figures(metrics="", models=(model(1, 1),), people=(ana, ben), places=(waits, runs)),
+        Figures(metrics="", models=(model(2, 0),), people=(again,), places=(older,)),
     ]
     [merged] = merged_models([model(0, 0)], pages)
     assert merged.load == Load(3, 30, 1, 10)
@@ -80,3 +89,4 @@ def test_people_and_models_have_what_all_workers_have_of_them():
     assert first.load == Load(3, 30, 1, 10)
     assert first.models == {"m": Load(1, 10), "n": Load(2, 20, 1, 10)}
     assert second == ben
+    assert [place.request_id for place in merged_places(pages)] == ["b", "a", "c"]

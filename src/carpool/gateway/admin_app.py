@@ -1,4 +1,5 @@
-"""The admin API: people, keys, usage and what goes on, for whoever has the admin key.
+"""The admin API: people, keys, usage and what goes on, for whoever has the admin key; and the
+dashboard, a page that uses it.
 
 It works on the database; gateways see changes by their polls, and the one in this process at
 once. `/health`, `/version` and `/metrics` need no key, so it is for a listener of its own.
@@ -24,7 +25,11 @@ from carpool.gateway.admin_people import AdminPeople
 from carpool.gateway.admin_reports import AdminReports
 from carpool.gateway.changes import Changes
 from carpool.gateway.client import ClientGone
+from carpool.gateway.dashboard_login import DashboardLogin
+from carpool.gateway.dashboard_now import DashboardNow
+from carpool.gateway.dashboard_sessions import DashboardSessions
 from carpool.gateway.live_state import LiveState
+from carpool.gateway.pages import FOLDER, Pages
 from carpool.store.admin_key import AdminKeyStore
 from carpool.store.database import Database
 from carpool.store.errors import StoreError
@@ -51,21 +56,37 @@ def make_admin_app(
     changes = Changes(on_change)
     people, keys_api = AdminPeople(keys, changes), AdminKeys(keys, changes)
     reports = AdminReports(UsageStore(database), live)
+    login = DashboardLogin(AdminLogin(AdminKeyStore(database)), DashboardSessions())
+    pages = Pages({"/": "dashboard.html"})
 
     async def show_metrics(request: Request) -> Response:
         # In the loop: the gauges read what changes in it.
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
+    async def show_page(request: Request) -> Response:
+        page = pages.answer(request.url.path, request.headers.get("if-none-match", ""))
+        if page is None:
+            raise HTTPException(404)
+        return page
+
     return Starlette(
         routes=[
             Mount(
                 PREFIX,
-                routes=[*people.routes(), *keys_api.routes(), *reports.routes()],
-                middleware=[Middleware(_Guard, login=AdminLogin(AdminKeyStore(database)))],
+                routes=[
+                    *people.routes(),
+                    *keys_api.routes(),
+                    *reports.routes(),
+                    *DashboardNow(live).routes(),
+                ],
+                middleware=[Middleware(_Guard, login=login)],
             ),
+            *login.routes(),
             Route("/metrics", show_metrics, methods=["GET"]),
             Route("/health", _show_health, methods=["GET"]),
             Route("/version", _show_version, methods=["GET"]),
+            Route("/", show_page, methods=["GET"]),
+            Route(f"{FOLDER}{{name:path}}", show_page, methods=["GET"]),
         ],
         middleware=[Middleware(_NotStored)],
         exception_handlers={
@@ -79,23 +100,22 @@ def make_admin_app(
 
 
 class _Guard:
-    """Lets nobody through without the admin key, to whatever path."""
+    """Lets nobody through without the admin key, or a session that began with it, to whatever
+    path."""
 
-    def __init__(self, app: ASGIApp, login: AdminLogin) -> None:
+    def __init__(self, app: ASGIApp, login: DashboardLogin) -> None:
         self._app = app
         self._login = login
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        authorization = headers.get(b"authorization", b"")
-        scope["admin_key_id"] = await self._login.admin_key_id(authorization)
+        scope["admin_key_id"] = await self._login.admin_key_id(Request(scope))
         await self._app(scope, receive, send)
 
 
 class _NotStored:
-    """Answers hold keys and people's habits: no cache may keep them."""
+    """Answers hold keys and people's habits: no cache may keep them. Pages do not."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -103,7 +123,9 @@ class _NotStored:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_marked(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = [*message.get("headers", ()), (b"cache-control", b"no-store")]
+                headers = list(message.get("headers", ()))
+                if all(name != b"cache-control" for name, _ in headers):
+                    headers.append((b"cache-control", b"no-store"))
                 message = {**message, "headers": headers}
             await send(message)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from carpool.gateway.admin_error import AdminError
 from carpool.gateway.rate_limit import RateLimit
 from carpool.store.admin_key import AdminKey, AdminKeyStore
+from carpool.store.errors import DatabaseAway
 from carpool.store.key_text import KeyKind, parse_key_text, secret_matches
 
 FAILURES_PER_MINUTE = 30
@@ -45,6 +46,15 @@ class AdminLogin:
         if key is None or parsed is None or not is_right or parsed.key_id != key.key_id:
             raise self._refused()
         return key.key_id
+
+    async def is_current(self, key_id: str) -> bool:
+        """Whether this is still the admin key, for somebody who showed it before. While the
+        database is away, nobody can have changed it from here."""
+        try:
+            key = await self._current()
+        except DatabaseAway:
+            return True
+        return key is not None and key.key_id == key_id
 
     async def _current(self) -> AdminKey | None:
         async with self._lock:

@@ -37,20 +37,20 @@ class AdminReports:
 
     async def list_models(self, request: Request) -> Response:
         read_query(request, NoQuery)
-        return JSONResponse({"models": [_flat(model) for model in self._live.models()]})
+        return JSONResponse({"models": [flat(model) for model in self._live.models()]})
 
     async def show_live(self, request: Request) -> Response:
         """Counts of requests, and the tokens they are expected to take."""
         read_query(request, NoQuery)
         people = [
-            _flat(person) | {"models": {name: asdict(load) for name, load in person.models.items()}}
+            flat(person) | {"models": {name: asdict(load) for name, load in person.models.items()}}
             for person in self._live.people()
         ]
         models = [{"name": model.name} | asdict(model.load) for model in self._live.models()]
         return JSONResponse({"people": people, "models": models})
 
 
-def _flat(state: Any) -> dict[str, Any]:
+def flat(state: Any) -> dict[str, Any]:
     """A dataclass with a `load`, whose figures stand beside the others."""
     fields = asdict(state)
     load: dict[str, Any] = fields.pop("load")

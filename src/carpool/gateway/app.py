@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.responses import Response
 
 from carpool import __version__
 from carpool.gateway.allowance import Allowances
@@ -20,6 +21,7 @@ from carpool.gateway.exchange import Exchange, Exchanges, send_refusal
 from carpool.gateway.json_object import JsonObject, JsonObjectError
 from carpool.gateway.key_ring import Caller, KeyRing
 from carpool.gateway.outcome import Outcome
+from carpool.gateway.pages import Pages
 from carpool.gateway.refusal import Refusal
 from carpool.gateway.served_model import ServedModel, by_name
 from carpool.serving.http_protocol import ON_DISCONNECT
@@ -83,6 +85,9 @@ class GatewayApp:
         self._created = int(time.time())
         self.all_metrics: Callable[[], Awaitable[tuple[int, bytes, bytes]]] | None = None
         """In place of those of this worker alone."""
+        self.reports: Mapping[str, Callable[[Caller], Awaitable[dict[str, Any]]]] = {}
+        """By path: what whoever has a key may know of themselves."""
+        self._pages = Pages({"/chat": "chat.html", "/me": "me.html"})
         self._get: Mapping[str, Callable[[Scope], tuple[int, bytes, bytes]]] = {
             "/v1/models": self._list_models,
             "/health": self._health,
@@ -107,10 +112,19 @@ class GatewayApp:
         if method == "POST" and path in FORWARDED_PATHS:
             await self._serve(request_id, scope, receive, send)
             return
+        page = self._page(scope) if method in ("GET", "HEAD") else None
+        if page is not None:
+            await page(scope, receive, send)
+            return
         try:
-            if method != "GET" or path not in self._get:
+            if method == "GET" and path in self.reports:
+                report = await self.reports[path](self._identify(dict(scope["headers"])))
+                status, media_type, body = _json(200, report)
+                headers.append((b"cache-control", b"no-store"))
+            elif method != "GET" or path not in self._get:
                 raise Refusal(Outcome.MODEL_UNKNOWN, f"there is no {method} {path} here")
-            status, media_type, body = self._get[path](scope)
+            else:
+                status, media_type, body = self._get[path](scope)
             if path == "/metrics" and self.all_metrics is not None:
                 status, media_type, body = await self.all_metrics()
         except Refusal as refusal:
@@ -243,6 +257,10 @@ class GatewayApp:
         return model
 
     # ----------------------------------------------------------------- about itself
+
+    def _page(self, scope: Scope) -> Response | None:
+        known = dict(scope["headers"]).get(b"if-none-match", b"").decode("latin-1")
+        return self._pages.answer(scope["path"], known)
 
     def _list_models(self, scope: Scope) -> tuple[int, bytes, bytes]:
         key = self._identify(dict(scope["headers"])).key

@@ -7,7 +7,14 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import TypeAdapter
 
-from carpool.gateway.live_state import Load, ModelState, PersonLoad, sum_of
+from carpool.gateway.live_state import (
+    Load,
+    ModelState,
+    PersonLoad,
+    Place,
+    in_order,
+    sum_of,
+)
 
 SHARED = frozenset(
     f"carpool_gateway_{name}"
@@ -30,6 +37,7 @@ class Figures:
     metrics: str
     models: tuple[ModelState, ...]
     people: tuple[PersonLoad, ...]
+    places: tuple[Place, ...]
 
 
 FIGURES = TypeAdapter(Figures)
@@ -93,6 +101,10 @@ def merged_people(workers: Iterable[Figures]) -> list[PersonLoad]:
             known = people.get(each.person_id)
             people[each.person_id] = each if known is None else _both(known, each)
     return sorted(people.values(), key=lambda person: person.name)
+
+
+def merged_places(workers: Iterable[Figures]) -> list[Place]:
+    return in_order(place for page in workers for place in page.places)
 
 
 def _both(one: PersonLoad, other: PersonLoad) -> PersonLoad:

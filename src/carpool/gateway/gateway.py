@@ -27,6 +27,7 @@ from carpool.gateway.metrics import GatewayMetrics
 from carpool.gateway.model_config import ModelConfig
 from carpool.gateway.model_service import MakeBackend, ModelService, make_backend, own_gate
 from carpool.gateway.outcome import Outcome
+from carpool.gateway.person_report import PersonReports
 from carpool.gateway.refusal import Refusal
 from carpool.gateway.sharing import Sharing
 from carpool.gateway.subject import Subject
@@ -107,6 +108,8 @@ class Gateway:
             self._exchanges,
             books,
         )
+        reports = PersonReports(self.models, self._usage)
+        self.app.reports = {"/v1/me": reports.now, "/v1/me/usage": reports.usage}
         self.live = GatewayLive(self.models, self._ring)
         self.admin_app: ASGIApp = make_admin_app(
             database, self.live, self.metrics.registry, on_change=self._key_watch.refresh

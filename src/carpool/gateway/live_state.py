@@ -1,6 +1,7 @@
 """Who is in flight and who waits, now, for those who look after the machine."""
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,11 +57,30 @@ class PersonLoad:
     models: dict[str, Load]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A request's, in flight or in the queue, for `for_s` seconds. It takes `num_seqs` seats and
+    is expected to take `num_tokens` of the KV cache."""
+
+    request_id: str
+    model: str
+    person_id: str
+    name: str
+    num_seqs: int
+    num_tokens: int
+    is_waiting: bool
+    for_s: float
+
+
 class LiveState(Protocol):
     def models(self) -> list[ModelState]: ...
 
     def people(self) -> list[PersonLoad]:
         """Those who have something in flight or waiting."""
+        ...
+
+    def places(self) -> list[Place]:
+        """What is in flight, longest first, then what waits, in the order in which it came."""
         ...
 
 
@@ -88,6 +108,26 @@ class GatewayLive:
             PersonLoad(person_id, names[person_id], sum_of(loads.values()), loads)
             for person_id, loads in sorted(by_person.items(), key=lambda each: names[each[0]])
         ]
+
+    def places(self) -> list[Place]:
+        now = asyncio.get_running_loop().time()
+        return in_order(place for model in self._models for place in self._places(model, now))
+
+    def _places(self, model: ServedModel, now: float) -> Iterator[Place]:
+        admission = model.gate.admission
+        for tickets, is_waiting in ((admission.in_flight, False), (admission.waiting, True)):
+            for ticket in tickets:
+                since = ticket.entered_at if is_waiting else ticket.granted_at
+                yield Place(
+                    request_id=ticket.request_id,
+                    model=model.name,
+                    person_id=ticket.person_id,
+                    name=self._name(ticket),
+                    num_seqs=ticket.num_seqs,
+                    num_tokens=ticket.num_tokens,
+                    is_waiting=is_waiting,
+                    for_s=max(0.0, now - (now if since is None else since)),
+                )
 
     def _name(self, ticket: Ticket) -> str:
         caller = self._ring.caller(ticket.key_id)
@@ -131,6 +171,10 @@ def _plus(load: Load, ticket: Ticket, is_waiting: bool) -> Load:
     if is_waiting:
         return sum_of((load, Load(waiting=1, waiting_tokens=ticket.num_tokens)))
     return sum_of((load, Load(in_flight=1, in_flight_tokens=ticket.num_tokens)))
+
+
+def in_order(places: Iterable[Place]) -> list[Place]:
+    return sorted(places, key=lambda place: (place.is_waiting, -place.for_s))
 
 
 def sum_of(loads: Iterable[Load]) -> Load:

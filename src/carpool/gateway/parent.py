@@ -50,6 +50,9 @@ _PARENTS_OWN = frozenset(
     f"carpool_gateway_{name}" for name in ("replicas_ready", "replica_state", "replica_restarts")
 )
 
+_LIVE_PATHS = ("/metrics", "/live", "/models", "/now")
+"""Ends of the admin API's paths whose answers are the workers' figures."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -117,7 +120,7 @@ class Parent(Collector):
     # ------------------------------------------------------------------ what it shows
 
     async def admin_app(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["path"].endswith(("/metrics", "/live", "/models")):
+        if scope["type"] == "http" and scope["path"].endswith(_LIVE_PATHS):
             await self.figures.refresh()
         await self._admin(scope, receive, send)
 

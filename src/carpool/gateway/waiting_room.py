@@ -22,7 +22,7 @@ COMMON_PART = 0.75
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
     """Bounds of the queue. `max_tokens` counts expected prompt and output tokens of those who
-    wait; one request alone may have more. `newcomer_seats` seats (None: an eighth of them, at
+    wait; one request alone may have more. `newcomer_seats` seats (None: a quarter of them, at
     least one) are kept for people with little in flight."""
 
     max_requests: int = 512
@@ -33,7 +33,7 @@ class QueueLimits:
     def kept_seats(self, max_num_seqs: int) -> int:
         """Of so many seats. The last of them is never kept."""
         number = self.newcomer_seats
-        return min(max(1, max_num_seqs // 8) if number is None else number, max_num_seqs - 1)
+        return min(max(1, max_num_seqs // 4) if number is None else number, max_num_seqs - 1)
 
 
 class NoRoom(NamedTuple):
@@ -101,11 +101,25 @@ class WaitingRoom:
     def num_before(self, ticket: Ticket) -> int:
         """How many would go before a new ticket if nobody else came: fair rounds within its
         lane, not the order of arrival."""
-        lane = self._lanes[ticket.lane]
-        mine = lane[ticket.person_id]
-        rounds = sum(min(count, mine + 1) for count in lane.values())  # with all of mine
+        return self._num_before(ticket, self._lanes[ticket.lane][ticket.person_id])
+
+    def standing_of(self, person_id: str) -> Iterator[tuple[Ticket, int]]:
+        """What this person has waiting, each with how many would go before it."""
+        num_seen: Counter[Lane] = Counter()
+        for ticket in self if self._requests[person_id] else ():
+            if ticket.person_id == person_id:
+                yield ticket, self._num_before(ticket, num_seen[ticket.lane])
+                num_seen[ticket.lane] += 1
+
+    def _num_before(self, ticket: Ticket, num_mine: int) -> int:
+        """With so many of its person's own before it in its lane."""
+        others = (
+            min(count, num_mine + 1)
+            for person_id, count in self._lanes[ticket.lane].items()
+            if person_id != ticket.person_id
+        )
         lane_before = self._lanes[Lane.INTERACTIVE].total() if ticket.lane is Lane.BATCH else 0
-        return lane_before + rounds
+        return lane_before + num_mine + sum(others)
 
     def room_of(self, ticket: Ticket) -> Room:
         """As its person finds it."""

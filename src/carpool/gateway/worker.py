@@ -130,6 +130,7 @@ class Worker:
                         metrics=generate_latest(gateway.metrics.registry).decode(),
                         models=tuple(gateway.live.models()),
                         people=tuple(gateway.live.people()),
+                        places=tuple(gateway.live.places()),
                     )
                 ),
             )

@@ -18,9 +18,10 @@ from carpool.gateway.figures import (
     families_of,
     merged_models,
     merged_people,
+    merged_places,
     summed,
 )
-from carpool.gateway.live_state import LiveState, ModelState, PersonLoad
+from carpool.gateway.live_state import LiveState, ModelState, PersonLoad, Place
 
 POLL_S = 1.0
 TIMEOUT_S = 2.0
@@ -62,6 +63,9 @@ class WorkerFigures:
 
     def people(self) -> list[PersonLoad]:
         return merged_people(self._answering())
+
+    def places(self) -> list[Place]:
+        return merged_places(self._answering())
 
     def _answering(self) -> list[Figures]:
         return [page.figures for page in self._pages if page.figures is not None]

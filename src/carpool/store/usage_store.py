@@ -70,6 +70,7 @@ class UsageStore:
         until: float | None = None,
         *,
         key_id: str | None = None,
+        person_id: str | None = None,
     ) -> list[UsageTotal]:
         """Sums of the rows with since <= started_at < until: days in order, else most tokens
         first."""
@@ -78,6 +79,8 @@ class UsageStore:
             query = query.where(condition)
         if key_id is not None:
             query = query.where(usage.c.key_id == key_id)
+        if person_id is not None:
+            query = query.where(usage.c.person_id == person_id)
         with self._database.read() as connection:
             totals = [_total(by, *row) for row in connection.execute(query)]
         if by is GroupBy.DAY:
