@@ -97,3 +97,32 @@ usage = Table(
     Index("usage_by_person", "person_id", "started_at"),
     Index("usage_by_key", "key_id", "started_at"),
 )
+
+# Figures of many moments in a packed chunk; `source` tells apart the processes that write.
+series = Table(
+    "series",
+    metadata,
+    Column("resolution", BigInteger, primary_key=True, autoincrement=False),
+    Column("start", BigInteger, primary_key=True, autoincrement=False),
+    Column("model", String, primary_key=True),
+    Column("kind", String, primary_key=True),
+    Column("source", String, primary_key=True),
+    Column("chunk", LargeBinary, nullable=False),
+)
+
+# The newest for each key, of which `calibration_id` is a hash.
+calibrations = Table(
+    "calibrations",
+    metadata,
+    Column("calibration_id", String, primary_key=True),
+    Column("engine", String, nullable=False),
+    Column("version", String, nullable=False),
+    Column("model", String, nullable=False),
+    Column("device", String, nullable=False),
+    Column("flags", String, nullable=False),
+    Column("address", String, nullable=False),
+    Column("measured_at", Double, nullable=False),
+    Column("is_applied", Boolean, nullable=False),
+    Column("figures", JSON, nullable=False),
+    Index("calibrations_by_model", "engine", "model", "measured_at"),
+)
