@@ -1,0 +1,51 @@
+"""What to think of a level's figures. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from carpool.bench.distribution import Distribution
+from carpool.bench.lag import ClientLag
+from carpool.bench.level import Level
+from carpool.bench.record import RequestRecord
+
+MAX_STALL_MS = 100.0
+MAX_CPU_SHARE = 0.95
+
+
+def doubts_of(level: Level, records: Sequence[RequestRecord], lag: ClientLag) -> Iterator[str]:
+    """Why the load generator may have been the bottleneck."""
+    if lag.p99_ms > level.max_lag_ms:
+        yield (
+            f"the load generator was {lag.p99_ms:.1f} ms late at its 99th percentile "
+            f"(over {level.max_lag_ms:g} ms)"
+        )
+    if lag.max_ms > max(MAX_STALL_MS, level.max_lag_ms):
+        yield f"the load generator stood still for {lag.max_ms:.0f} ms"
+    if lag.cpu_share > MAX_CPU_SHARE:
+        yield f"the load generator used {lag.cpu_share:.0%} of its core"
+    num_client = sum(record.error == "client" for record in records)
+    if num_client:
+        yield f"{num_client} requests could not be sent: {_first_text(records, 'client')}"
+
+
+def notes_of(records: Sequence[RequestRecord], num_cancelled: int) -> Iterator[str]:
+    """What a reader of the figures must know."""
+    answered = [record for record in records if record.is_ok]
+    ttft = Distribution([each.ttft_ms for each in records if each.ttft_ms is not None])
+    if records and not ttft.p99.is_resolved:
+        yield (
+            f"{ttft.count} requests are too few for a 99th percentile: the true one may be any "
+            "higher (368 would do)"
+        )
+    if num_silent := sum(not each.is_usage_reported for each in answered):
+        yield (
+            f"{num_silent} of {len(answered)} answers report no usage: their output tokens are "
+            "counted by chunks, which may hold several"
+        )
+    if num_whole := sum(not each.is_stream for each in answered):
+        yield f"{num_whole} answers came in one piece: their first token is their end"
+    if num_cancelled:
+        yield f"{num_cancelled} requests were in flight at the stop and are not counted"
+
+
+def _first_text(records: Sequence[RequestRecord], error: str) -> str:
+    return next(record.error_text for record in records if record.error == error)
