@@ -54,3 +54,13 @@ def test_a_long_time_of_the_same_steps_spoils_nothing():
         cost.observe(1, 0, 0.014)
     run(cost, 30, 0.012, 0.002, 0.00145)
     assert cost.prompt_tokens_worth(32) == pytest.approx(52, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("fixed_s", "decode_s", "worth"), [(0.012, 0.002, 12), (0.02, 0.0001, 400), (0.0001, 0.002, 1)]
+)
+def test_decodes_that_are_worth_a_step_of_their_own(fixed_s, decode_s, worth):
+    cost = StepCost()
+    assert cost.decodes_worth_a_step() is None
+    run(cost, 200, fixed_s, decode_s, 0.0014)
+    assert cost.decodes_worth_a_step() == pytest.approx(worth, rel=0.05, abs=1)

@@ -96,6 +96,7 @@ class World:
         self.received: dict[Request, list[int]] = {}
         self.ended: dict[Request, RequestOutput] = {}
         self.output: SchedulerOutput | None = None
+        self.held: set[Request] = set()
         self.now = 0.0
 
     def add(self, request: Request) -> Request:
@@ -215,9 +216,19 @@ class World:
         assert min(sizes) >= 1
         assert len(set(planned)) == len(planned) <= self.config.max_num_seqs
         assert set(oldest) <= set(planned), "the oldest must advance"
-        for request in self.running():
-            if request in before and request.num_tokens - request.num_computed_tokens == 1:
-                assert request in planned, "a decode in every step"
+        decodes = {
+            request
+            for request in before & set(self.running())
+            if request.num_tokens - request.num_computed_tokens == 1
+        }
+        held = decodes - set(planned)
+        if held:
+            assert self.scheduler.min_held_decodes is not None, "a decode in every step"
+            assert not self.held, "never held twice in a row"
+            joined = {request.person_id for request in planned if request not in before}
+            assert joined, "held for somebody who joins"
+            assert joined.isdisjoint(request.person_id for request in held), "and not for her own"
+        self.held = held
         if output.preempted_request_ids:
             assert self.config.memory_policy is MemoryPolicy.PAGED
             assert set(self.running()) <= before, "nobody joins a step that preempted"

@@ -77,6 +77,7 @@ def act(rng, world, make_request):
     draw = rng.random()
     if draw < 0.05:
         world.scheduler.shared_prompt_tokens = rng.choice([None, 1, 3, 9])
+        world.scheduler.min_held_decodes = rng.choice([None, 1, 2])
     elif draw < 0.3:
         with suppress(RequestRejected):
             world.add(draw_request(rng, make_request, world.config))
@@ -117,9 +118,10 @@ def test_no_sequence_of_events_breaks_an_invariant(make_request, world_of):
         def start(self, rng, policies):
             self.world = world_of(draw_config(rng, *policies))
 
-        @rule(number=st.sampled_from([None, 1, 3, 9]))
-        def bound_shared_steps(self, number):
+        @rule(number=st.sampled_from([None, 1, 3, 9]), held=st.sampled_from([None, 1, 2]))
+        def bound_shared_steps(self, number, held):
             self.world.scheduler.shared_prompt_tokens = number
+            self.world.scheduler.min_held_decodes = held
 
         @rule(rng=st.randoms(use_true_random=False))
         def add(self, rng):

@@ -203,3 +203,57 @@ def test_steps_are_short_while_several_people_are_here(make_world, make_request)
     assert plan == {first: 1, flood: 63}, "ann is alone again"
     world.finish()
     world.drain()
+
+
+def test_who_comes_in_gets_a_step_without_the_decodes_of_others(make_world, make_request):
+    world = make_world(
+        max_num_batched_tokens=128, num_blocks=199, max_num_seqs=11, max_model_len=300, **FAIR
+    )
+    scheduler = world.scheduler
+    scheduler.shared_prompt_tokens = 16
+    scheduler.min_held_decodes = 3
+    flood = [world.add(make_request(20, person_id="ann", max_tokens=99)) for _ in range(6)]
+    world.step()
+    assert len(scheduler.running) == 6
+
+    def planned():
+        return {item.request: item.num_tokens for item in world.begin().scheduled}
+
+    early = world.add(make_request(2, person_id="bob", max_tokens=99))
+    assert planned() == {flood[0]: 1, early: 2}, "ann's decodes wait, but for the oldest"
+    late = world.add(make_request(2, person_id="bob", max_tokens=99))
+    world.finish()
+    assert planned() == {**dict.fromkeys(flood, 1), early: 1, late: 2}, "never two in a row"
+    last = world.add(make_request(2, person_id="bob", max_tokens=99))
+    world.finish()
+    assert planned() == {flood[0]: 1, early: 1, late: 1, last: 2}, "his own go on"
+    for request in flood[3:]:
+        world.abort(request)
+    world.finish()
+    world.step()
+    third = world.add(make_request(2, person_id="bob", max_tokens=99))
+    assert planned() == {**dict.fromkeys(flood[:3], 1), early: 1, late: 1, last: 1, third: 2}, (
+        "he has had more"
+    )
+    world.finish()
+    world.drain()
+
+
+def test_the_more_served_hold_nobody(make_world, make_request):
+    world = make_world(
+        max_num_batched_tokens=64, num_blocks=99, max_num_seqs=9, max_model_len=300, **FAIR
+    )
+    world.scheduler.shared_prompt_tokens = 16
+    world.scheduler.min_held_decodes = 1
+    world.add(make_request(40, person_id="ann", max_tokens=1))
+    world.step()
+    small = world.add(make_request(2, person_id="bob", max_tokens=99))
+    ann = [world.add(make_request(30, person_id="ann", max_tokens=9)) for _ in range(2)]
+    world.step()
+    world.step()
+    more = world.add(make_request(3, person_id="ann", max_tokens=9))
+    plan = {item.request for item in world.begin().scheduled}
+    assert small in plan
+    world.finish()
+    world.drain()
+    assert all(request.finish_reason == "length" for request in (*ann, small, more))

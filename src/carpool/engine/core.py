@@ -157,6 +157,7 @@ class EngineCore:
         self.scheduler.shared_prompt_tokens = self._cost.prompt_tokens_worth(
             len(self.scheduler.running), SHARED_PROMPT_S
         )
+        self.scheduler.min_held_decodes = self._cost.decodes_worth_a_step()
 
     # ----------------------------------------------------------------- computing
 

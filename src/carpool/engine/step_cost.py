@@ -5,11 +5,14 @@ are fitted by recursive least squares that forgets (Haykin, Adaptive Filter Theo
 RLS): a step 100 steps ago counts a third of the last one.
 """
 
+from math import ceil
+
 import numpy as np
 
 _FORGETTING = 0.99
 _NUM_BEFORE = 8
 """Steps to have seen before anything is said."""
+_WORTH = 2
 _SCALE = np.array([1.0, 1 / 32, 1 / 256])
 """So that the three features are of one size."""
 
@@ -43,3 +46,12 @@ class StepCost:
         if prompt_s <= 0 or step_s <= 0:
             return None
         return max(1, round(step_s / float(prompt_s)))
+
+    def decodes_worth_a_step(self) -> int | None:
+        """So many decodes take `_WORTH` times what a step takes without any: to leave them out
+        of one costs less than it spares the others in it. None where there is no such number,
+        or too little was seen to say."""
+        fixed_s, decode_s, _ = self._theta * _SCALE
+        if self._num_seen < _NUM_BEFORE or decode_s <= 0:
+            return None
+        return max(1, ceil(_WORTH * float(fixed_s) / float(decode_s)))

@@ -17,13 +17,15 @@ from carpool.store.lane import Lane
 
 COMMON_PART = 0.75
 """Of the room, for everybody; the rest is for people who have nothing waiting."""
+MOST_KEPT_SEATS = 16
+"""Of many seats, one comes free soon anyway, and empty ones are throughput."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
     """Bounds of the queue. `max_tokens` counts expected prompt and output tokens of those who
     wait; one request alone may have more. `newcomer_seats` seats (None: a quarter of them, at
-    least one) are kept for people with little in flight."""
+    least one and at most `MOST_KEPT_SEATS`) are kept for people with little in flight."""
 
     max_requests: int = 512
     max_tokens: int = 4_000_000
@@ -33,7 +35,9 @@ class QueueLimits:
     def kept_seats(self, max_num_seqs: int) -> int:
         """Of so many seats. The last of them is never kept."""
         number = self.newcomer_seats
-        return min(max(1, max_num_seqs // 4) if number is None else number, max_num_seqs - 1)
+        if number is None:
+            number = min(max(1, max_num_seqs // 4), MOST_KEPT_SEATS)
+        return min(number, max_num_seqs - 1)
 
 
 class NoRoom(NamedTuple):

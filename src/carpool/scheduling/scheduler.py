@@ -6,6 +6,7 @@ are all the same thing. See `Scheduler.schedule` for the order.
 """
 
 from collections import Counter
+from collections.abc import Container
 from itertools import chain
 from math import inf
 
@@ -69,6 +70,10 @@ class Scheduler:
         self.shared_prompt_tokens: int | None = None
         """Most prompt tokens in a step while requests of several people are here: short steps,
         so that nobody waits for long on the prompts of another. None: no such bound."""
+        self.min_held_decodes: int | None = None
+        """From so many decodes on of people who have had as much or more, whoever is let in
+        gets a step without them, at most every other one. None: decodes are never held."""
+        self._has_held_decodes = False
         self._next_step_id = 0
         self._next_admission_seq = 0
         self._num_preemptions = 0
@@ -137,7 +142,8 @@ class Scheduler:
 
         Decodes first, oldest admission first; then prefills in flight; then the preempted,
         oldest first; then the waiting, in the queue's order. In a shared step whoever waits
-        goes before the prefills in flight of people who have had more. A decode that finds no free
+        goes before the prefills in flight of people who have had as much or more, and may have a
+        step without most of their decodes (`min_held_decodes`). A decode that finds no free
         block preempts the latest admitted, and then nothing is admitted in this step.
         """
         if self._in_flight is not None:
@@ -148,14 +154,17 @@ class Scheduler:
         self._round = AdmissionRound(self.config)
         is_shared = self.shared_prompt_tokens is not None and self._is_shared()
         plan = StepPlan(self._token_budget(is_shared))
-        prefills = self._continue_decodes(plan)
-        if is_shared:
-            prefills = self._prefill_the_least_served(prefills, plan, now)
-        for request in prefills:
-            self._plan_chunk(request, plan)
-        if self._preempted or len(self._waiting):
-            self._admit(plan, now)
-        self._spend_the_rest(plan)
+        held = self._let_in_before_decodes(plan, now) if is_shared else frozenset()
+        prefills = self._continue_decodes(plan, held)
+        if not held:
+            if is_shared:
+                prefills = self._prefill_the_least_served(prefills, plan, now)
+            for request in prefills:
+                self._plan_chunk(request, plan)
+            if self._preempted or len(self._waiting):
+                self._admit(plan, now)
+            self._spend_the_rest(plan)
+        self._has_held_decodes = bool(held)
         scheduled = plan.scheduled()
         if not scheduled:
             return None
@@ -220,31 +229,67 @@ class Scheduler:
         return min(budget, num_decodes + max(1, self.shared_prompt_tokens))
 
     def _is_shared(self) -> bool:
-        """Whether requests of more than one person run or wait."""
+        """Whether requests of more than one person run or wait, and shares are kept of it."""
+        if self.config.queue_policy is not QueuePolicy.FAIR:
+            return False
         people = {request.person_id for request in self._running}
         return len(people | set(self._waiting.people())) > 1
+
+    def _let_in_before_decodes(self, plan: StepPlan, now: float) -> frozenset[str]:
+        """Let in the least served of those who wait, if that is worth a step without the decodes
+        of others who have had as much or more. Returns those others; nobody if nobody came in."""
+        if self.min_held_decodes is None or self._has_held_decodes or self._preempted:
+            return frozenset()
+        first, floor = self._least_served_who_wait()
+        decoding = Counter(
+            request.person_id
+            for request in self._running
+            if request.num_tokens - request.num_computed_tokens <= 1
+        )
+        service = self._waiting.service
+        held = {who for who in decoding if who not in first and service(who) >= floor}
+        num_held = sum(decoding[who] for who in held)
+        if num_held < self.min_held_decodes:
+            return frozenset()
+        num_others = 1 + decoding.total() - num_held
+        plan.budget -= num_others
+        self._admit(plan, now, up_to=floor)
+        plan.budget += num_others
+        return frozenset(held) if self._round.admitted else frozenset()
+
+    def _least_served_who_wait(self) -> tuple[frozenset[str], float]:
+        """Who they are, and what they have had; nobody has had less than infinitely much."""
+        services = {who: self._waiting.service(who) for who in self._waiting.people()}
+        floor = min(services.values(), default=inf)
+        return frozenset(who for who, service in services.items() if service == floor), floor
 
     def _prefill_the_least_served(
         self, prefills: list[Request], plan: StepPlan, now: float
     ) -> list[Request]:
-        """Plan the prefills in flight of people who have had no more than anybody who waits, and
-        let in those who have had less than the others of them. Returns those others, of which
+        """Plan the prefills in flight of people who have had less than anybody who waits, and
+        let in those who have had no more than the others of them. Returns those others, of which
         the oldest always advances."""
         service = self._waiting.service
         if prefills:
             self._plan_chunk(prefills[0], plan, max(1, plan.budget // _OLDEST_PART))
         prefills.sort(key=lambda request: service(request.person_id))
-        floor = min(map(service, self._waiting.people()), default=inf)
-        num_ahead = sum(service(request.person_id) <= floor for request in prefills)
-        for request in prefills[:num_ahead]:
+        first, floor = self._least_served_who_wait()
+        ahead = [
+            request
+            for request in prefills
+            if service(request.person_id) < floor or request.person_id in first
+        ]
+        for request in ahead:
             self._plan_chunk(request, plan)
-        behind = prefills[num_ahead:]
-        if behind:
-            self._admit(plan, now, below=service(behind[0].person_id))
+        behind = [request for request in prefills if request not in ahead]
+        if behind and first:
+            limit = service(behind[0].person_id)
+            below = [each for each in map(service, self._waiting.people()) if each < limit]
+            self._admit(plan, now, up_to=max(below, default=floor))
         return behind
 
-    def _continue_decodes(self, plan: StepPlan) -> list[Request]:
-        """Returns the prefills in flight."""
+    def _continue_decodes(self, plan: StepPlan, held: Container[str]) -> list[Request]:
+        """The oldest, and all that are not of people in `held`. Returns the prefills in flight."""
         block_size = self.config.block_size
         prefills: list[Request] = []
         position = 0
@@ -253,6 +298,8 @@ class Scheduler:
             num_tokens = len(request.all_token_ids)
             if num_tokens - request.num_computed_tokens > 1:
                 prefills.append(request)
+            elif (position and request.person_id in held) or request in plan:
+                pass
             elif num_tokens <= len(request.block_table) * block_size or self._grow(request, plan):
                 plan.add_decode(request)
             position += 1
@@ -300,8 +347,8 @@ class Scheduler:
 
     # --------------------------------------------------------------- admission
 
-    def _admit(self, plan: StepPlan, now: float, below: float = inf) -> None:
-        """Let in those who wait, as long as their people have had less than `below`."""
+    def _admit(self, plan: StepPlan, now: float, up_to: float = inf) -> None:
+        """Let in those who wait, as long as their people have had no more than `up_to`."""
         is_batch_running = bool(self._running or self._preempted)
         plan.headroom = sum(map(self._kv.may_grow, self._running))
         if not plan.preempted_request_ids:
@@ -313,7 +360,7 @@ class Scheduler:
             closed = WaitingReason.BATCH
         num_admitted, held_back = len(self._round.admitted), set(self._round.held_back)
         for request in self._waiting.candidates(self._round.skipped_people):
-            if self._round.is_over or self._waiting.service(request.person_id) >= below:
+            if self._round.is_over or self._waiting.service(request.person_id) > up_to:
                 break
             if request in held_back:
                 continue

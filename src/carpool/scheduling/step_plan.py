@@ -17,6 +17,10 @@ class StepPlan:
         self.preempted_request_ids: list[str] = []
         self._chunks: dict[Request, int] = {}
 
+    def __contains__(self, request: Request) -> bool:
+        """Whether it has a chunk in this step."""
+        return request in self._chunks
+
     def add_decode(self, request: Request) -> None:
         self.decodes.append(ScheduledRequest(request, request.num_computed_tokens, 1, True))
         self.budget -= 1
