@@ -69,11 +69,12 @@ class Command:
 class EngineLoad:
     """Sequences in the batch, sequences that wait, and the share of the KV cache in use
     (0 to 1; None where the engine does not say). It is some time old: a correction of what
-    one has sent oneself, not a replacement."""
+    one has sent oneself, not a replacement. `num_preemptions` counts from the engine's start."""
 
     num_running: int
     num_waiting: int
     kv_usage: float | None = None
+    num_preemptions: int | None = None
 
 
 class Backend(Protocol):

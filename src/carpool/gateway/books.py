@@ -1,4 +1,4 @@
-"""Where it is written down what became of requests: ledger, metrics, log, traces."""
+"""Where it is written down what became of requests: ledger, metrics, series, log, traces."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -9,6 +9,7 @@ from carpool.gateway.ledger import Ledger
 from carpool.gateway.metrics import GatewayMetrics
 from carpool.gateway.refusal import Refusal
 from carpool.store.usage_row import UsageRow
+from carpool.watch.accumulator import Accumulators
 
 if TYPE_CHECKING:
     from carpool.gateway.tracing import Tracing
@@ -23,11 +24,13 @@ class Books:
         metrics: GatewayMetrics,
         access_log: AccessLog | None = None,
         tracing: "Tracing | None" = None,
+        sums: Accumulators | None = None,
     ) -> None:
         self.metrics = metrics
         self._ledger = ledger
         self._access_log = access_log
         self._tracing = tracing
+        self._sums = sums or Accumulators()
 
     def began(self, exchange: Exchange) -> None:
         if self._tracing is not None:
@@ -42,6 +45,7 @@ class Books:
     def refused(self, request_id: str, refusal: Refusal) -> None:
         """A request that reached no model: there may be nobody to have a row in the ledger."""
         self.metrics.refused(refusal.outcome)
+        self._sums.refused(refusal.outcome.value)
         if self._access_log is not None:
             self._access_log.refused(request_id, refusal)
 
@@ -49,6 +53,7 @@ class Books:
         row = usage_row(exchange, asyncio.get_running_loop().time())
         self._ledger.record(row)
         self.metrics.ended(exchange.model.name, row)
+        self._sums.ended(exchange.model.name, row)
         if self._access_log is not None:
             self._access_log.ended(exchange, row)
         if exchange.trace is not None:

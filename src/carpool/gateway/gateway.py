@@ -28,6 +28,7 @@ from carpool.gateway.model_config import ModelConfig
 from carpool.gateway.model_service import MakeBackend, ModelService, make_backend, own_gate
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.person_report import PersonReports
+from carpool.gateway.recording import GatewaySource
 from carpool.gateway.refusal import Refusal
 from carpool.gateway.sharing import Sharing
 from carpool.gateway.subject import Subject
@@ -36,6 +37,9 @@ from carpool.store.database import Database
 from carpool.store.errors import StoreError
 from carpool.store.key_store import KeyStore
 from carpool.store.usage_store import UsageStore, day_start, month_start
+from carpool.watch.accumulator import Accumulators
+from carpool.watch.point import Point
+from carpool.watch.recorder import Recorder
 
 if TYPE_CHECKING:
     from carpool.gateway.tracing import Tracing
@@ -98,7 +102,9 @@ class Gateway:
             self.models, self._ledger, keys_age_s, self._are_counters_away
         )
         access_log = AccessLog() if options.has_access_log else None
-        books = Books(self._ledger, self.metrics, access_log, options.tracing)
+        is_alone = options.num_workers == 1
+        self.sums = Accumulators(has_think=is_alone)
+        books = Books(self._ledger, self.metrics, access_log, options.tracing, self.sums)
         self._tracing = options.tracing
         self._exchanges = Exchanges(books)
         self.app = GatewayApp(
@@ -111,6 +117,10 @@ class Gateway:
         reports = PersonReports(self.models, self._usage)
         self.app.reports = {"/v1/me": reports.now, "/v1/me/usage": reports.usage}
         self.live = GatewayLive(self.models, self._ring)
+        self._recorder: Recorder | None = None
+        if is_alone:  # among workers, the parent records
+            source = GatewaySource(self._services, self.live, self._take_sums)
+            self._recorder = Recorder(source, database)
         self.admin_app: ASGIApp = make_admin_app(
             database, self.live, self.metrics.registry, on_change=self._key_watch.refresh
         )
@@ -120,6 +130,8 @@ class Gateway:
     def start(self) -> None:
         self._run("usage", self._ledger.run())
         self._run("event loop's lag", self.metrics.watch_loop())
+        if self._recorder is not None:
+            self._run("series", self._recorder.run())
         if self._sharing is not None:
             self._run("shared counters", self._sharing.run())
         if self.needs_keys:
@@ -182,6 +194,9 @@ class Gateway:
         self._allowances.forget()
         for model in self.models:
             model.gate.renew(partial(self._allowances.renew, self._ring, model))
+
+    async def _take_sums(self) -> dict[str, Point]:
+        return self.sums.take()
 
     def _are_counters_away(self) -> bool:
         return self._sharing is not None and self._sharing.is_away

@@ -27,6 +27,7 @@ from carpool.gateway.key_ring import KeyRing
 from carpool.gateway.live_state import GatewayLive
 from carpool.gateway.metrics import replica_families
 from carpool.gateway.model_service import ModelService, make_backend, own_gate
+from carpool.gateway.recording import GatewaySource
 from carpool.gateway.worker_config import (
     PARENT_NEWS,
     WORKER_CONFIG,
@@ -37,12 +38,14 @@ from carpool.gateway.worker_config import (
     WorkerSettings,
 )
 from carpool.gateway.worker_figures import WorkerFigures
+from carpool.gateway.worker_points import WorkerPoints
 from carpool.gateway.worker_process import WorkerBackend, WorkerProcess
 from carpool.serving.host_header import LocalHosts
 from carpool.serving.http_server import TlsError, http_server, stop_signals, unless_set
 from carpool.serving.listen import Address as ListenAddress
 from carpool.serving.listen import listening
 from carpool.store.database import Database
+from carpool.watch.recorder import Recorder
 
 LAST_WORDS_S = 10.0
 """What workers may take, beyond draining, to write their last rows and end."""
@@ -82,7 +85,9 @@ class Parent(Collector):
         registry.register(self)
         self._registry = registry
         self._admin = make_admin_app(database, self.figures, registry, self._tell_keys)
-        self._task: asyncio.Task[None] | None = None
+        source = GatewaySource(self._services, self.figures, WorkerPoints(self._workers).take)
+        self._recorder = Recorder(source, database)
+        self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         for number, service in enumerate(self._services):
@@ -91,7 +96,10 @@ class Parent(Collector):
             service.start()
         for worker in self._workers:
             worker.start()
-        self._task = asyncio.create_task(self.figures.watch(), name="figures of workers")
+        self._tasks = [
+            asyncio.create_task(self.figures.watch(), name="figures of workers"),
+            asyncio.create_task(self._recorder.run(), name="series"),
+        ]
 
     async def wait_until_ready(self) -> None:
         """Until every model has an engine that is ready, and every worker sees it."""
@@ -113,9 +121,9 @@ class Parent(Collector):
     async def stop(self, drain_s: float = 5.0) -> None:
         await asyncio.gather(*(worker.stop(LAST_WORDS_S) for worker in self._workers))
         await asyncio.gather(*(service.stop(drain_s) for service in self._services))
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # ------------------------------------------------------------------ what it shows
 

@@ -28,6 +28,7 @@ from carpool.gateway.model_config import ModelConfig
 from carpool.gateway.serve import serve
 from carpool.gateway.told_backend import ToldBackend
 from carpool.gateway.worker_config import PARENT_NEWS, WORKER_CONFIG, ParentNews, WorkerConfig
+from carpool.gateway.worker_points import PARCEL, Parcels
 from carpool.serving.http_server import run
 from carpool.serving.listen import Address as ListenAddress
 from carpool.serving.listen import listening
@@ -66,6 +67,7 @@ class Worker:
         ]
         self._is_ready = False
         self._gateway: Gateway
+        self._parcels: Parcels
 
     async def serve(self, next_line: Callable[[], bytes]) -> None:
         """`next_line` waits for what the parent says next; nothing is the end of it."""
@@ -96,6 +98,7 @@ class Worker:
         )
         database = Database(settings.database)
         self._gateway = Gateway(settings.models, database, options, self._make_engine)
+        self._parcels = Parcels(self._gateway.sums)
         self._gateway.admin_app = self._show_figures
         self._gateway.app.all_metrics = self._ask_for_metrics
         parent.start()
@@ -134,6 +137,9 @@ class Worker:
                     )
                 ),
             )
+        elif scope["path"].startswith("/points/"):
+            has = int(scope["path"].rpartition("/")[2])
+            status, body = 200, PARCEL.dump_json(self._parcels.give(has))
         length = (b"content-length", b"%d" % len(body))
         await send({"type": "http.response.start", "status": status, "headers": [length]})
         await send({"type": "http.response.body", "body": body})

@@ -23,6 +23,30 @@ def available_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
     return max(0, min(available, limit - used))
 
 
+def total_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
+    """Bytes there are: the machine's, or the container's limit where that is less."""
+    if not meminfo.is_file():
+        return _physical_bytes()
+    limit = _cgroup_bytes(cgroup / "memory.max")
+    total = _meminfo_bytes(meminfo, "MemTotal")
+    return total if limit is None else min(total, limit)
+
+
+def resident_bytes(pid: int, proc: Path = Path("/proc")) -> int:
+    """Of a process and all that it started, pages they share counted for each; 0 where the
+    system does not say."""
+    total, left = 0, [pid]
+    while left:
+        folder = proc / str(left.pop())
+        try:
+            total += int((folder / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            for children in folder.glob("task/*/children"):
+                left += [int(word) for word in children.read_text().split()]
+        except (OSError, ValueError, IndexError):
+            continue
+    return total
+
+
 def _meminfo_bytes(meminfo: Path, field: str) -> int:
     for line in meminfo.read_text().splitlines():
         name, _, value = line.partition(":")
