@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from carpool.hardware.device import Device
 from carpool.models.shape import ModelShape
 from carpool.models.weight_format import Scope
+from carpool.planning.calibration import Calibration
 from carpool.planning.errors import PlanError
 from carpool.planning.figure import Figure, Known
 from carpool.planning.memory import Weights
@@ -23,6 +24,8 @@ FLOPS_SHARE = (0.3, 0.5, 0.7)
 """Of the peak FLOPS that a prefill reaches."""
 STEP_SECONDS = (0.0005, 0.001, 0.004)
 """Of a step that is neither reading nor multiplying: scheduling, launches, sampling."""
+MEASURED_SPREAD = (1.1, 1.0, 0.9)
+"""Of step times that were measured: from one day to the next."""
 PARALLEL_SHARE = 0.85
 """Of a further device's speed that tensor parallelism leaves, between cards in one machine."""
 
@@ -41,7 +44,8 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Of a model on devices. Bytes and FLOPS are of all devices together."""
+    """Of a model on devices. Bytes and FLOPS are of all devices together. Step times that were
+    `measured` go before those of bytes and FLOPS."""
 
     weight_bytes: float
     expert_bytes: float
@@ -50,6 +54,7 @@ class Speed:
     active_parameters: float
     bandwidth: float
     flops: float
+    measured: Calibration | None = None
 
     def read_bytes(self, num_seqs: float) -> float:
         """In a step: of routed experts those that some sequence needs."""
@@ -58,11 +63,15 @@ class Speed:
 
     def step_seconds(self, num_seqs: float, guess: int = 1) -> float:
         """`guess` 0 is the slow end, 1 the usual, 2 the fast end."""
+        if self.measured is not None:
+            return self.measured.step_seconds(num_seqs) * MEASURED_SPREAD[guess]
         read = self.read_bytes(num_seqs) / (self.bandwidth * BANDWIDTH_SHARE[guess])
         multiply = 2 * self.active_parameters * num_seqs / (self.flops * FLOPS_SHARE[guess])
         return max(read, multiply) + STEP_SECONDS[2 - guess]
 
     def prefill_seconds(self, num_tokens: float, guess: int = 1) -> float:
+        if self.measured is not None:
+            return self.measured.prefill_seconds(num_tokens) * MEASURED_SPREAD[guess]
         multiply = 2 * self.active_parameters * num_tokens / (self.flops * FLOPS_SHARE[guess])
         read = (self.weight_bytes + self.expert_bytes) / (self.bandwidth * BANDWIDTH_SHARE[guess])
         return max(multiply, read) + STEP_SECONDS[2 - guess]
@@ -75,7 +84,7 @@ class Speed:
 
     def pace(self, num_seqs: int, prompt_tokens: float) -> Pace:
         def around(seconds: Callable[[int], float]) -> Figure:
-            return Figure(seconds(1), seconds(2), seconds(0), Known.ASSUMED)
+            return Figure(seconds(1), seconds(2), seconds(0), self.known)
 
         step = around(lambda guess: self.step_seconds(num_seqs, guess))
         first = around(
@@ -83,14 +92,20 @@ class Speed:
                 self.prefill_seconds(prompt_tokens, guess) + self.step_seconds(num_seqs, guess)
             )
         )
-        rate = Figure(1 / step.value, 1 / step.high, 1 / step.low, Known.ASSUMED)
+        rate = Figure(1 / step.value, 1 / step.high, 1 / step.low, self.known)
         return Pace(num_seqs, step, rate, rate.scaled(num_seqs), first)
+
+    @property
+    def known(self) -> Known:
+        return Known.ASSUMED if self.measured is None else Known.MEASURED
 
     @property
     def sweet_spot(self) -> int:
         """Sequences from which on one more costs the others as much as sharing the weights
         saves: keys and values take as long to read as the weights, or multiplying as long as
-        reading."""
+        reading; as measured, where H n is more than W."""
+        if self.measured is not None and self.measured.step_per_seq_s > 0:
+            return max(1, int(self.measured.step_fixed_s / self.measured.step_per_seq_s))
         most = 1
         fixed = self.weight_bytes + self.expert_bytes
         for num_seqs in (2**power for power in range(12)):
