@@ -5,28 +5,37 @@
 For each span of versions in coefficients.json: `logits`, `hidden` and `forward` by a grid
 search for the least mean absolute error of the reported activation peak, `non_torch_gib` by
 medians; the median of graphs is printed, for the formula scales them by their number.
-Cross-validation leaves one model out at a time, with all its reports. A span with few reports
-keeps what it has. `--write` puts the result into coefficients.json.
+Cross-validation leaves one model out at a time, with all its reports: its activation peak and
+its KV tokens are predicted with what the other models give. A span with few reports keeps what
+it has. `--write` puts the result into coefficients.json.
 """
 
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
 
-from benchmarks.planner import REPORTS
+from benchmarks.planner import (
+    REPORTS,
+    by_group,
+    errors_of,
+    is_memory_known,
+    p90,
+    predict,
+    states_flags,
+)
 from benchmarks.planner_reports import Case, Unpredicted, make_case, read_reports
 from carpool.errors import CarpoolError
 from carpool.planning import coefficients as stored
 from carpool.planning.coefficients import Coefficients, coefficients
 from carpool.planning.engine_kind import EngineKind, Version
 from carpool.planning.figure import GIB
-from carpool.planning.memory import activation_peak
+from carpool.planning.memory import ActivationParts, activation_parts
 from carpool.planning.settings import filled
 
 FILE = Path(stored.__file__).with_name("coefficients.json")
@@ -40,11 +49,12 @@ FEWEST_REPORTS = 5
 
 
 class Peak(NamedTuple):
-    """A report of the activation peak, in GiB."""
+    """A report of the activation peak, in GiB, and what it is made of."""
 
     case: Case
     model: str
     gib: float
+    parts: ActivationParts
 
 
 def main() -> None:
@@ -54,11 +64,12 @@ def main() -> None:
     options = parser.parse_args()
     table = json.loads(FILE.read_text(encoding="utf-8"))
     rows = table["vllm"]
-    peaks = list(_peaks(read_reports(options.reports)))
-    for index, row in enumerate(rows):
-        end = tuple(rows[index + 1]["from"]) if index + 1 < len(rows) else (999,)
-        own = [peak for peak in peaks if tuple(row["from"]) <= _version(peak) < end]
-        _fit_row(row, own)
+    reports = read_reports(options.reports)
+    peaks = list(_peaks(reports))
+    starts = [tuple(row["from"]) for row in rows]
+    for row, start, end in zip(rows, starts, [*starts[1:], (999,)], strict=True):
+        _fit_row(row, [peak for peak in peaks if start <= _version(peak.case) < end])
+    _print_held_out(reports, peaks, starts)
     if options.write:
         lines = ",\n    ".join(json.dumps(row) for row in rows)
         text = FILE.read_text(encoding="utf-8")
@@ -124,8 +135,7 @@ def _error(candidate: Coefficients, peaks: list[Peak]) -> float:
     """Mean over models, so that a model with many reports counts once."""
     by_model: dict[str, list[float]] = defaultdict(list)
     for peak in peaks:
-        size = activation_peak(peak.case.shape, peak.case.format, peak.case.settings, candidate)
-        by_model[peak.model].append(abs(size / GIB - peak.gib))
+        by_model[peak.model].append(abs(peak.parts.peak(candidate) / GIB - peak.gib))
     return mean(mean(errors) for errors in by_model.values())
 
 
@@ -143,11 +153,53 @@ def _peaks(reports: Iterable[dict[str, Any]]) -> Iterable[Peak]:
             continue
         total = (case.memory_gib or 80) * GIB
         settings = filled(case.settings, total, case.device, case.shape.max_model_len)
-        yield Peak(replace(case, settings=settings), case.group.split(" on ")[0], size)
+        parts = activation_parts(case.shape, case.format, settings)
+        yield Peak(replace(case, settings=settings), _model(case), size, parts)
 
 
-def _version(peak: Peak) -> Version:
-    return peak.case.settings.version or (0,)
+def _print_held_out(
+    reports: Iterable[dict[str, Any]], peaks: list[Peak], starts: list[Version]
+) -> None:
+    """KV tokens of vLLM from flags alone, of each model with coefficients fitted without it."""
+    errors = []
+    fits: dict[tuple[Version, frozenset[str]], Coefficients] = {}
+    for case in _cases(reports):
+        version, model = _version(case), _model(case)
+        start = max(start for start in starts if start <= version)
+        end = min((other for other in starts if other > start), default=(999,))
+        others = [peak for peak in peaks
+                  if start <= _version(peak.case) < end and peak.model != model]  # fmt: skip
+        base = coefficients(EngineKind.VLLM, start)
+        models = frozenset(peak.model for peak in others)
+        if (start, models) not in fits:
+            fits[start, models] = _fit(base, others) if len(models) >= FEWEST_MODELS else base
+        known = fits[start, models]
+        if error := errors_of(case, predict(case, known=known)).get("kv_tokens"):
+            errors.append(error)
+    values = by_group(errors)
+    print(
+        f"vLLM, KV tokens of models left out: off by {median(values):.1%} (median), "
+        f"{p90(values):.1%} (90th percentile) over {len(values)} groups"
+    )
+
+
+def _cases(reports: Iterable[dict[str, Any]]) -> Iterator[Case]:
+    for report in reports:
+        try:
+            case = make_case(report)
+        except (Unpredicted, CarpoolError):
+            continue
+        is_vllm = case.settings.engine is EngineKind.VLLM
+        if is_vllm and states_flags(case) and is_memory_known(case):
+            yield case
+
+
+def _model(case: Case) -> str:
+    return case.group.split(" on ")[0]
+
+
+def _version(case: Case) -> Version:
+    return case.settings.version or (0,)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 from benchmarks.planner_reports import Case, Unpredicted, did_fail, make_case, read_reports
 from carpool.errors import CarpoolError
 from carpool.models.weight_format import weight_bytes
+from carpool.planning.coefficients import Coefficients
 from carpool.planning.engine_kind import EngineKind
 from carpool.planning.figure import GIB, Figure, Known
 from carpool.planning.kv_pool import KVPool, make_pool
 from carpool.planning.memory import MemoryPlan, Weights, plan_memory
 from carpool.planning.settings import Settings, filled
-from carpool.planning.verdict import start_up_trouble
+from carpool.planning.verdict import missing_devices, start_up_trouble
 
 REPORTS = Path(__file__).parent.parent / "tests/planning/start_up_reports.jsonl"
 QUANTITIES = ("weights", "kv_bytes_per_token", "kv_memory", "kv_tokens", "concurrency")
@@ -33,6 +34,10 @@ FROM_FLAGS = ("kv_memory", "kv_tokens", "concurrency")
 """Follow from flags: they are scored where the report states the memory share and, of vLLM,
 the number of sequences. For the others they are printed as `DEFAULTS`."""
 DEFAULTS = " (defaults for what is not stated)"
+
+
+EXACT = 0.02
+"""Bytes of a token are counted, not fitted: what is further off needs a reason."""
 
 
 class Prediction(NamedTuple):
@@ -52,10 +57,11 @@ class Error(NamedTuple):
     reported: float
 
 
-def predict(case: Case, given_weights: bool = False) -> Prediction:
-    """From flags alone, or with the report's weights. Raises `Unpredicted`."""
-    if case.memory_gib is None and case.settings.kv_tokens is None:
-        raise Unpredicted(f"device {case.device!r}: its memory is not known")
+def predict(
+    case: Case, given_weights: bool = False, known: Coefficients | None = None
+) -> Prediction:
+    """From flags alone, or with the report's weights. What follows from the device's memory says
+    nothing where that is unknown, see `is_memory_known`. Raises `Unpredicted`."""
     total = (case.memory_gib or 1e6) * GIB
     if case.settings.engine is EngineKind.LLAMA_CPP:
         total *= case.num_devices
@@ -64,7 +70,7 @@ def predict(case: Case, given_weights: bool = False) -> Prediction:
     width = experts.intermediate_size if experts else None
     sizes = weight_bytes(case.shape.parameters, case.format, case.shape.dtype, width)
     weights = Weights(sizes, case.format, Known.PUBLISHED)
-    memory = plan_memory(case.shape, weights, settings, Figure.exact(total, Known.DRIVER))
+    memory = plan_memory(case.shape, weights, settings, Figure.exact(total, Known.DRIVER), known)
     if given_weights:
         if "weights_gib" not in case.reported:
             raise Unpredicted("the report does not give the weights")
@@ -77,8 +83,13 @@ def predict(case: Case, given_weights: bool = False) -> Prediction:
         max_model_len=case.settings.max_model_len or 1,
         max_num_seqs=case.settings.max_num_seqs or 1,
     )
-    trouble = start_up_trouble(case.shape, said, memory, pool)
+    missing = missing_devices(case.settings, case.num_devices)
+    trouble = missing or start_up_trouble(case.shape, said, memory, pool)
     return Prediction(memory, pool, settings, trouble)
+
+
+def is_memory_known(case: Case) -> bool:
+    return case.memory_gib is not None or case.settings.kv_tokens is not None
 
 
 def is_offloaded(case: Case, prediction: Prediction) -> bool:
@@ -154,17 +165,21 @@ def p90(values: list[float]) -> float:
 
 
 class Score(NamedTuple):
-    """Errors by (engine, architecture class or "all", quantity, given weights)."""
+    """Errors by (engine, architecture class or "all", quantity, given weights). `unpredicted`:
+    (id, why) by engine. `foreseen`: (id, whether it failed, what was foreseen)."""
 
     errors: dict[tuple[str, str, str, bool], list[Error]]
     unpredicted: dict[str, list[tuple[str, str]]]
     foreseen: list[tuple[str, bool, str | None]]
+    inexact: list[tuple[str, Error, tuple[str, ...]]]
+    """Bytes of a token that are further off than `EXACT`, and what the report leaves open."""
 
 
 def score(reports: Iterable[dict[str, Any]]) -> Score:
     errors: dict[tuple[str, str, str, bool], list[Error]] = defaultdict(list)
     unpredicted: dict[str, list[tuple[str, str]]] = defaultdict(list)
     foreseen: list[tuple[str, bool, str | None]] = []
+    inexact: list[tuple[str, Error, tuple[str, ...]]] = []
     for report in reports:
         engine = str(report.get("engine")).split(" (")[0]
         try:
@@ -174,20 +189,24 @@ def score(reports: Iterable[dict[str, Any]]) -> Score:
         except (Unpredicted, CarpoolError) as reason:
             unpredicted[engine].append((str(report.get("id")), str(reason)))
             continue
-        if not is_offloaded(case, prediction):
+        if not is_memory_known(case):
+            unpredicted[engine].append((case.id, f"device {case.device!r}: memory not known"))
+        elif not is_offloaded(case, prediction):
             foreseen.append((case.id, did_fail(report), prediction.trouble))
+        is_stated = states_flags(case) and is_memory_known(case)
         for name, error in errors_of(case, prediction).items():
-            if name in FROM_FLAGS and not states_flags(case):
-                errors[engine, "all", name + DEFAULTS, False].append(error)
+            if name in FROM_FLAGS and not is_stated:
+                if is_memory_known(case):
+                    errors[engine, "all", name + DEFAULTS, False].append(error)
                 continue
+            if name == "kv_bytes_per_token" and abs(error.value) > EXACT:
+                inexact.append((engine, error, case.unstated))
             for architecture in ("all", case.architecture):
                 errors[engine, architecture, name, False].append(error)
-        if not states_flags(case):
-            unpredicted[engine].append((case.id, "memory share or number of sequences not stated"))
-        if "weights_gib" in case.reported and states_flags(case):
+        if "weights_gib" in case.reported and is_stated:
             for name, error in errors_of(case, predict(case, given_weights=True)).items():
                 errors[engine, "all", name, True].append(error)
-    return Score(errors, unpredicted, foreseen)
+    return Score(errors, unpredicted, foreseen, inexact)
 
 
 def states_flags(case: Case) -> bool:
@@ -209,6 +228,18 @@ def failed_starts(foreseen: list[tuple[str, bool, str | None]]) -> dict[str, Any
     }
 
 
+def exactness(result: Score) -> dict[str, Any]:
+    """Of all engines: reports that state memory and tokens, and those that are off for no
+    reason that is known."""
+    counts = [len(errors) for key, errors in result.errors.items()
+              if key[1:] == ("all", "kv_bytes_per_token", False)]  # fmt: skip
+    return {
+        "reports": sum(counts),
+        "within_2_percent": sum(counts) - len(result.inexact),
+        "unexplained": [error.id for _, error, unstated in result.inexact if not unstated],
+    }
+
+
 def last_line(result: Score) -> dict[str, Any]:
     line: dict[str, Any] = {}
     for engine in ("vllm", "sglang", "llama.cpp"):
@@ -217,6 +248,7 @@ def last_line(result: Score) -> dict[str, Any]:
             | {"unpredicted": len(result.unpredicted.get(engine, []))}
             for name in (*QUANTITIES, "kv_tokens" + DEFAULTS)
         }
+    line["kv_bytes_per_token"] = exactness(result)
     line["failed_starts"] = failed_starts(result.foreseen)
     return line
 
@@ -228,6 +260,7 @@ def main() -> None:
     options = parser.parse_args()
     result = score(read_reports(options.reports))
     _print_errors(result, options.worst)
+    _print_inexact(result)
     _print_unpredicted(result)
     _print_starts(result)
     print(json.dumps(last_line(result)))
@@ -246,6 +279,15 @@ def _print_errors(result: Score, num_worst: int) -> None:
             for error in sorted(errors, key=lambda e: -abs(e.value))[:num_worst]:
                 print(f"{'':12}{error.value:+8.1%} {error.predicted:,.4g} for "
                       f"{error.reported:,.4g}  {error.id}")  # fmt: skip
+
+
+def _print_inexact(result: Score) -> None:
+    exact = exactness(result)
+    print(f"\nbytes of a token: within {EXACT:.0%} in {exact['within_2_percent']} of "
+          f"{exact['reports']} reports; not in")  # fmt: skip
+    for _, error, unstated in result.inexact:
+        why = ", ".join(unstated)
+        print(f"  {error.value:+8.1%}  {error.id}: {'not stated: ' + why if why else 'unknown'}")
 
 
 def _print_unpredicted(result: Score) -> None:

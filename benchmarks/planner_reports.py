@@ -1,13 +1,16 @@
 """Start-up reports of engines: what people saw, as settings for the planner."""
 
+import ast
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from carpool.errors import CarpoolError
 from carpool.hardware.device import find_devices
+from carpool.models.layer_cache import StateCache
 from carpool.models.published_models import find_published
 from carpool.models.shape import ModelShape
 from carpool.models.weight_format import WeightFormat, find_format
@@ -49,6 +52,8 @@ class Case:
     num_devices: int
     weights_on_device: bool
     """False where part of the weights stays in the host's memory."""
+    unstated: tuple[str, ...]
+    """What the bytes of a token follow from and the report does not state."""
 
 
 def read_reports(path: Path) -> list[dict[str, Any]]:
@@ -94,6 +99,7 @@ def make_case(report: dict[str, Any]) -> Case:
         failed=did_fail(report),
         num_devices=report.get("num_gpus") or 1,
         weights_on_device=_is_on_device(report),
+        unstated=tuple(_unstated(report, shape)),
     )
 
 
@@ -169,6 +175,7 @@ def _settings(report: dict[str, Any], engine: EngineKind) -> Settings:
         kv_dtype=_kv_dtype(report.get("kv_cache_dtype")),
         tensor_parallel=report.get("tensor_parallel") or 1,
         pipeline_parallel=report.get("pipeline_parallel") or 1,
+        data_parallel=_data_parallel(flags),
         enforce_eager=bool(report.get("enforce_eager")),
         num_draft_tokens=_draft_tokens(flags),
         flash_attention=bool(flags.get("flash_attn", 1)),
@@ -177,9 +184,27 @@ def _settings(report: dict[str, Any], engine: EngineKind) -> Settings:
         data_parallel_attention=bool(flags.get("dp_attention")),
         lora_rank=int(flags.get("lora_rank") or 0),
         custom_all_reduce=not flags.get("disable_custom_all_reduce"),
-        latent_cache=flags.get("mla") != 0,
+        latent_cache=_has_latents(report),
         context_parallel=int(flags.get("dcp") or flags.get("decode_context_parallel_size") or 1),
     )
+
+
+def _unstated(report: dict[str, Any], shape: ModelShape) -> Iterator[str]:
+    """Where layers keep different things, vLLM's tokens depend on the longest sequence, on the
+    tokens in flight (windows) and on the tokens speculated ahead (states)."""
+    flags = report.get("other_flags") or {}
+    assumed = report.get("assumed_unless_in_source") or []
+    yield from (name for name in ("kv_cache_dtype", "tensor_parallel") if name in assumed)
+    kept = [group.cache for group in shape.caches]
+    if len(kept) > 1:
+        yield from (name for name in ("max_model_len", "max_num_batched_tokens")
+                    if report.get(name) is None)  # fmt: skip
+    has_states = any(isinstance(cache, StateCache) for cache in kept)
+    said = str(flags.get("speculative") or flags.get("mtp_tokens") or "")
+    if has_states and not re.search(r"\d", said):
+        yield "tokens speculated ahead"
+    if has_states and "inferred" in str(report.get("notes")):
+        yield "its flags, inferred from another report"
 
 
 def _version_by_date(date: str | None) -> Version | None:
@@ -187,13 +212,29 @@ def _version_by_date(date: str | None) -> Version | None:
     return found[-1] if found else None
 
 
+def _has_latents(report: dict[str, Any]) -> bool:
+    """GGUF files from before llama.cpp knew MLA keep the keys and values of all heads."""
+    flags = report.get("other_flags") or {}
+    return flags.get("mla") != 0 and "non-MLA" not in str(report.get("notes")).replace("Non", "non")
+
+
+def _data_parallel(flags: dict[str, Any]) -> int:
+    """Of vLLM's own line of arguments that are no defaults."""
+    try:
+        asked = ast.literal_eval(flags.get("non_default_args") or "{}")
+    except (ValueError, SyntaxError):
+        return 1
+    return int(asked.get("data_parallel_size") or 1)
+
+
 def _kv_dtype(text: str | None) -> str:
+    """Keys and values of two types are written "K q4_0 / V f16"."""
     if not text or text == "auto":
         return "auto"
-    if re.search(r"int8|8-bit", text):
+    if two := re.fullmatch(r"K (\w+) / V (\w+)", text):
+        return f"{two[1]}/{two[2]}"
+    if re.search(r"8-bit", text):
         return "int8"
-    if " / " in text:
-        raise Unpredicted(f"keys and values of two types ({text})")
     return text.split()[0]
 
 

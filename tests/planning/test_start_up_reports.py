@@ -6,7 +6,7 @@ documentation states; `make bench-planner` prints the figures.
 
 import pytest
 
-from benchmarks.planner import REPORTS, Score, failed_starts, score, summary
+from benchmarks.planner import REPORTS, Score, exactness, failed_starts, score, summary
 from benchmarks.planner_reports import read_reports
 
 
@@ -39,9 +39,17 @@ def test_a_token_takes_what_engines_say_it_takes(result: Score, engine: str) -> 
     assert errors["median_abs_error"] <= 0.001, errors
 
 
+def test_where_a_token_takes_something_else_the_report_leaves_something_open(
+    result: Score,
+) -> None:
+    exact = exactness(result)
+    assert exact["within_2_percent"] >= 0.9 * exact["reports"]
+    assert exact["unexplained"] == []
+
+
 def test_starts_that_failed_are_foreseen(result: Score) -> None:
     starts = failed_starts(result.foreseen)
-    assert starts["recall"] >= 0.85, starts
+    assert starts["recall"] >= 0.90, starts
     assert starts["false_alarms"] <= 0.05, starts
 
 

@@ -18,8 +18,11 @@ class AttentionCache:
     is_chunked: bool = False
 
     def elements_per_token(self, tensor_parallel: int = 1) -> int:
-        """On one of `tensor_parallel` ranks; heads are replicated when there are too few."""
-        return max(1, self.num_kv_heads // tensor_parallel) * (self.key_dim + self.value_dim)
+        return self.heads_on_rank(tensor_parallel) * (self.key_dim + self.value_dim)
+
+    def heads_on_rank(self, tensor_parallel: int) -> int:
+        """Of one of so many; heads are replicated when there are too few."""
+        return max(1, self.num_kv_heads // tensor_parallel)
 
 
 @dataclass(frozen=True, slots=True)

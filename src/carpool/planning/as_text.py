@@ -28,7 +28,8 @@ def plan_as_text(
 
 def plan_in_three_lines(plan: Plan) -> str:
     """What `carpool serve` says before it starts."""
-    if plan.trouble or not plan.people:
+    capacity = plan.capacity
+    if capacity is None or not plan.people:
         return f"plan: does not fit: {plan.trouble}"
     memory = plan.memory
     return (
@@ -37,7 +38,7 @@ def plan_in_three_lines(plan: Plan) -> str:
         f"plan: {plan.pool.kv_tokens:,} tokens of KV cache, room for "
         f"{whole(plan.seqs_at_context)} sequences of {plan.request.profile.context_tokens:,} "
         f"tokens\n"
-        f"plan: {plan.people.num_seats} seats, for about {plan.people.most_people[0]} people "
+        f"plan: {capacity.max_num_seqs} seats, for about {plan.people.most_people[0]} people "
         f"({plan.request.profile.name}); more on that: carpool plan"
     )
 

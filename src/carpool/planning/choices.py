@@ -56,6 +56,9 @@ def _another_device(request: PlanRequest) -> Choice:
 
 
 def _choice(name: str, request: PlanRequest, **changes: object) -> Choice:
+    if changes.keys() - {"profile"}:
+        # What was measured holds for the engine as it is.
+        changes["calibration"] = None
     try:
         return Choice(name, make_plan(replace(request, **changes)))  # type: ignore[arg-type]
     except PlanError as error:

@@ -136,9 +136,23 @@ def _llama_server(plan: Plan) -> tuple[Flag, ...]:
         Flag("--n-gpu-layers 999", "all layers on the GPU"),
         Flag("--flash-attn on", "without it, scores of the whole context take memory"),
     ]
-    if plan.settings.kv_dtype in ("q8_0", "fp8", "int8"):
-        flags.append(Flag("--cache-type-k q8_0 --cache-type-v q8_0", "half the memory of a token"))
+    if types := _ggml_types(plan.settings.kv_dtype):
+        keys, values = types
+        why = "fewer bits an element: a token takes less memory"
+        flags.append(Flag(f"--cache-type-k {keys} --cache-type-v {values}", why))
     return tuple(flags)
+
+
+def _ggml_types(kv_dtype: str) -> tuple[str, str] | None:
+    """What llama.cpp calls the types of keys and values; None for the model's own."""
+    if kv_dtype in ("auto", "f16", "fp16", "bf16"):
+        return None
+    keys, _, values = kv_dtype.partition("/")
+    keys, values = (_GGML_TYPES.get(name, name) for name in (keys, values or keys))
+    return keys, values
+
+
+_GGML_TYPES = {"fp8": "q8_0", "int8": "q8_0", "fp16": "f16", "auto": "f16"}
 
 
 def _ollama(plan: Plan) -> tuple[Flag, ...]:

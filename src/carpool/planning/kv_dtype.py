@@ -1,5 +1,7 @@
 """What one element of a KV cache takes, by the name engines give its type."""
 
+from typing import NamedTuple
+
 from carpool.models.weight_format import dtype_bits
 from carpool.planning.errors import PlanError
 
@@ -11,14 +13,41 @@ _BITS = {
     "int4": 4.0, "u4": 4.0,
 }  # fmt: skip
 
+_WITH_SCALES = "_per_token_head"
+_SCALE_BYTES = 4.0
+"""Of vLLM's types with a float32 scale for each token and head (pull request 38378)."""
 
-def kv_bits(name: str, model_dtype: str) -> float:
-    """`auto` is the model's own type, 16 bits if that is a packed one. Raises `PlanError`."""
-    if name.lower() == "auto":
+
+class KVElement(NamedTuple):
+    """Bytes of an element of the keys and of the values, and of the scale that each head's keys
+    (and values) of a token have."""
+
+    key: float
+    value: float
+    scale: float = 0.0
+
+    @property
+    def is_8_bit(self) -> bool:
+        return self.key == self.value == 1.0
+
+
+def kv_element(name: str, model_dtype: str) -> KVElement:
+    """Of a type, or of two as "q8_0/q4_0", keys first. `auto` is the model's own type, 16 bits
+    if that is a packed one. Raises `PlanError`."""
+    keys, _, values = name.lower().partition("/")
+    scale = _SCALE_BYTES if keys.endswith(_WITH_SCALES) else 0.0
+    key = _bits(keys.removesuffix(_WITH_SCALES), model_dtype) / 8
+    value = _bits(values, model_dtype) / 8 if values else key
+    return KVElement(key, value, scale)
+
+
+def _bits(name: str, model_dtype: str) -> float:
+    if name == "auto":
         return float(dtype_bits(model_dtype))
     try:
-        return _BITS[name.lower()]
+        return _BITS[name]
     except KeyError:
         raise PlanError(
-            f"KV cache type {name!r} is not known; give auto or one of {', '.join(_BITS)}"
+            f"KV cache type {name!r} is not known; give auto or one of {', '.join(_BITS)}, or one "
+            "for keys and one for values like q8_0/q4_0"
         ) from None

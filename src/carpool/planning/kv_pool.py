@@ -7,7 +7,7 @@ from carpool.models.layer_cache import AttentionCache, StateCache
 from carpool.models.shape import ModelShape
 from carpool.planning.engine_kind import EngineKind
 from carpool.planning.kv_bytes import EMBEDDED_BLOCK, cache_bytes_per_token
-from carpool.planning.kv_dtype import kv_bits
+from carpool.planning.kv_dtype import KVElement, kv_element
 from carpool.planning.settings import Settings
 from carpool.planning.vllm_pool import BLOCK_SIZE, VllmPool, has_hybrid_groups, vllm_pool
 
@@ -36,7 +36,7 @@ def demand(shape: ModelShape, settings: Settings, *, windows: bool = True) -> De
     """By what the model keeps; `windows=False` for engines that keep windows in full."""
     per_token = state = 0.0
     kept: list[tuple[float, int]] = []
-    element = kv_bits(settings.kv_dtype, shape.dtype) / 8
+    element = kv_element(settings.kv_dtype, shape.dtype)
     in_flight = settings.max_num_batched_tokens or 0
     share = -(-shape.num_layers // settings.pipeline_parallel) / shape.num_layers
     for group in shape.caches:
@@ -56,7 +56,7 @@ def demand(shape: ModelShape, settings: Settings, *, windows: bool = True) -> De
     return Demand(per_token, tuple(kept), state)
 
 
-def _draft_bytes(shape: ModelShape, settings: Settings, element: float) -> float:
+def _draft_bytes(shape: ModelShape, settings: Settings, element: KVElement) -> float:
     """Draft layers keep what the last full layers do."""
     if not settings.num_draft_tokens or not shape.num_draft_layers:
         return 0.0

@@ -36,12 +36,17 @@ class MemoryPlan:
 
 
 def plan_memory(
-    shape: ModelShape, weights: Weights, settings: Settings, total: Figure
+    shape: ModelShape,
+    weights: Weights,
+    settings: Settings,
+    total: Figure,
+    known: Coefficients | None = None,
 ) -> MemoryPlan:
-    """`settings` must be filled. `total` is the memory of one device as the engine sees it."""
-    known = coefficients(settings.engine, settings.version)
+    """`settings` must be filled. `total` is the memory of one device as the engine sees it;
+    `known` replaces the engine's own coefficients."""
+    known = known or coefficients(settings.engine, settings.version)
     own = rank_weights(weights, shape, settings)
-    peak = activation_peak(shape, weights.format, settings, known)
+    peak = activation_parts(shape, weights.format, settings).peak(known)
     activation = Figure.about(peak, 0.15, Known.FITTED)
     graphs = _graphs(shape, settings, known)
     non_torch = _non_torch(settings, known)
@@ -108,12 +113,29 @@ def _adapter(shape: ModelShape, settings: Settings) -> float:
     return 2.0 * settings.lora_rank * shape.num_layers * (attention + mlp)
 
 
-def activation_peak(
-    shape: ModelShape, format: WeightFormat, settings: Settings, known: Coefficients
-) -> float:
-    """Bytes at the peak of a trial run: the sampler's logits, or the widest MLP, whichever is
-    more. Fitted: benchmarks/fit_planner.py.
-    """
+@dataclass(frozen=True, slots=True)
+class ActivationParts:
+    """What may be alive at the peak of a trial run: bytes of one copy each, see `Coefficients`."""
+
+    logits: float
+    hidden: float
+    forward: float
+    scores: float
+    encoder: float
+    moe_workspace: float
+
+    def peak(self, known: Coefficients) -> float:
+        """The sampler's logits, the widest MLP or the encoder, whichever is most. Fitted:
+        benchmarks/fit_planner.py."""
+        sampler = known.logits * self.logits + known.hidden * self.hidden
+        forward = known.forward * self.forward + self.scores
+        return max(sampler, forward, self.encoder) + known.moe_workspace * self.moe_workspace
+
+
+def activation_parts(
+    shape: ModelShape, format: WeightFormat, settings: Settings
+) -> ActivationParts:
+    """`settings` must be filled."""
     tokens = settings.max_num_batched_tokens or 0
     element = dtype_bits(shape.dtype) / 8
     hidden = tokens * shape.hidden_size * element
@@ -121,12 +143,14 @@ def activation_peak(
     rows = settings.max_num_seqs or 1
     if settings.engine in (EngineKind.LLAMA_CPP, EngineKind.EMBEDDED):
         rows = tokens
-    logits = rows * shape.vocab_size * 4
-    scores = _attention_scores(shape, settings)
-    sampler = known.logits * logits + known.hidden * hidden
-    forward = known.forward * (mlp + hidden) + scores
-    workspace = known.moe_workspace * _moe_workspace(shape, format, settings)
-    return max(sampler, forward, _encoder(shape, settings)) + workspace
+    return ActivationParts(
+        logits=rows * shape.vocab_size * 4,
+        hidden=hidden,
+        forward=mlp + hidden,
+        scores=_attention_scores(shape, settings),
+        encoder=_encoder(shape, settings),
+        moe_workspace=_moe_workspace(shape, format, settings),
+    )
 
 
 LARGE_PICTURES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")

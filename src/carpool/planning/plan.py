@@ -8,10 +8,11 @@ from carpool.models.model_source import ModelSource
 from carpool.models.shape import ModelShape
 from carpool.models.spec import IR_ARCHITECTURES
 from carpool.models.weight_format import WeightFormat, find_format, weight_bytes
+from carpool.planning.calibration import Calibration
 from carpool.planning.engine_kind import EngineKind
 from carpool.planning.errors import PlanError, require_positive
 from carpool.planning.figure import GIB, Figure, Known
-from carpool.planning.kv_dtype import kv_bits
+from carpool.planning.kv_dtype import kv_element
 from carpool.planning.kv_pool import KVPool, make_pool
 from carpool.planning.memory import MemoryPlan, Weights, plan_memory
 from carpool.planning.people import InFlight, in_flight, people_for, seats_for
@@ -19,7 +20,7 @@ from carpool.planning.profile import Profile
 from carpool.planning.settings import Settings, filled
 from carpool.planning.simple import SimplePlan, simple_plan
 from carpool.planning.speed import Pace, Speed, speed_of
-from carpool.planning.verdict import start_up_trouble
+from carpool.planning.verdict import missing_devices, start_up_trouble
 from carpool.scheduling.capacity import Capacity, Provenance
 
 MOST_SLOTS = 64
@@ -35,7 +36,8 @@ WAIT_SHARES = (0.01, 0.05)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """What to plan. `weight_format` None is the format the model is stored in; `device_memory`
-    replaces the catalogue's, in bytes; `num_people` None asks how many people there may be."""
+    replaces the catalogue's, in bytes; `num_people` None asks how many people there may be.
+    What a `calibration` measured replaces what would be assumed."""
 
     model: ModelSource
     device: Device
@@ -45,16 +47,13 @@ class PlanRequest:
     num_people: int | None = None
     weight_format: str | None = None
     device_memory: Figure | None = None
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         require_positive("people", self.num_people)
         require_positive("number of GPUs", self.num_devices)
-        ranks = self.settings.tensor_parallel * self.settings.pipeline_parallel
-        if ranks > self.num_devices:
-            raise PlanError(
-                f"tensor x pipeline parallel is {ranks}, but there are {self.num_devices} GPUs; "
-                f"give --gpus {ranks} or smaller numbers"
-            )
+        if missing := missing_devices(self.settings, self.num_devices):
+            raise PlanError(f"{missing}; give --gpus {self.settings.num_ranks} or smaller numbers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +96,12 @@ class Plan:
 
     @property
     def capacity(self) -> Capacity | None:
-        """What travels on; None if nothing would start."""
+        """What travels on: sequences as asked, else as many as the cache holds at the average
+        context. None if nothing would start."""
         if self.trouble or self.people is None:
             return None
         return Capacity(
-            max_num_seqs=max(1, self.people.num_seats),
+            max_num_seqs=self.request.settings.max_num_seqs or max(1, self.people.num_seats),
             kv_tokens=max(1, self.pool.kv_tokens),
             max_model_len=self.settings.max_model_len or 1,
             provenance=Provenance.PREDICTED,
@@ -249,9 +249,9 @@ def _simple(
     """On all devices together, all layers counted as if they kept every token."""
     shape = request.model.shape
     gib = request.device.nominal_gb or total.value / GIB
-    element = kv_bits(settings.kv_dtype, shape.dtype) / 8
+    element = kv_element(settings.kv_dtype, shape.dtype)
     per_token = sum(
-        group.num_layers * group.cache.elements_per_token() * element
+        group.num_layers * group.cache.elements_per_token() * (element.key + element.value) / 2
         for group in shape.caches
         if hasattr(group.cache, "elements_per_token")
     )
@@ -269,7 +269,10 @@ def _with_people(plan: Plan) -> Plan:
     request, settings = plan.request, plan.settings
     profile, shape = request.profile, request.model.shape
     per_seq = plan.pool.demand.of_sequence(profile.context_tokens)
-    speed = speed_of(shape, plan.weights, settings, request.device, request.num_devices, per_seq)
+    speed = replace(
+        speed_of(shape, plan.weights, settings, request.device, request.num_devices, per_seq),
+        measured=request.calibration,
+    )
     service = service_of(speed, profile)
     # llama-server's slots have a fixed share of the context each, used or not.
     has_slots = settings.engine is EngineKind.LLAMA_CPP

@@ -27,8 +27,11 @@ class Settings:
     max_num_batched_tokens: int | None = None
     memory_share: float | None = None
     kv_dtype: str = "auto"
+    """Of keys and values, or of each as "q8_0/q4_0"."""
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    data_parallel: int = 1
+    """Replicas of the whole engine, each on devices of its own."""
     expert_parallel: int | None = None
     """Ranks over which experts are spread; None for those of tensor parallelism."""
     context_parallel: int = 1
@@ -59,6 +62,7 @@ class Settings:
             "memory_share",
             "tensor_parallel",
             "pipeline_parallel",
+            "data_parallel",
             "expert_parallel",
             "kv_bytes",
             "kv_tokens",
@@ -68,6 +72,11 @@ class Settings:
             raise PlanError(
                 f"memory_share is {self.memory_share:g}; it is a share of the memory, at most 1"
             )
+
+    @property
+    def num_ranks(self) -> int:
+        """Devices that all replicas together take."""
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
 
 def filled(settings: Settings, memory_bytes: float, device: str, model_len: int | None) -> Settings:

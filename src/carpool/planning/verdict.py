@@ -11,6 +11,16 @@ from carpool.planning.settings import Settings
 from carpool.planning.vllm_pool import HYBRID_SINCE
 
 
+def missing_devices(settings: Settings, num_devices: int) -> str | None:
+    """Each rank has a device of its own: an engine asked for more ends before it loads."""
+    if settings.num_ranks <= num_devices:
+        return None
+    return (
+        f"tensor x pipeline x data parallel is {settings.num_ranks}, but there are {num_devices} "
+        "devices"
+    )
+
+
 def start_up_trouble(
     shape: ModelShape, settings: Settings, memory: MemoryPlan, pool: KVPool
 ) -> str | None:

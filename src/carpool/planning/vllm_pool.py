@@ -13,7 +13,7 @@ from carpool.models.layer_cache import AttentionCache, StateCache
 from carpool.models.shape import ModelShape
 from carpool.planning.engine_kind import Version
 from carpool.planning.kv_bytes import cache_bytes_per_token
-from carpool.planning.kv_dtype import kv_bits
+from carpool.planning.kv_dtype import kv_element
 from carpool.planning.settings import Settings
 
 BLOCK_SIZE = 16
@@ -119,7 +119,7 @@ def vllm_pool(shape: ModelShape, settings: Settings, num_bytes: float) -> VllmPo
 
 
 def _kinds(shape: ModelShape, settings: Settings) -> list[_Kind]:
-    element = kv_bits(settings.kv_dtype, shape.dtype) / 8
+    element = kv_element(settings.kv_dtype, shape.dtype)
     kinds: list[_Kind] = []
     for group in shape.caches:
         cache, count = group.cache, -(-group.num_layers // settings.pipeline_parallel)
