@@ -228,7 +228,8 @@ def serve(
         nullcontext() if admin_address is None else listening(admin_address) as admin_listener,
         tempfile.TemporaryDirectory(prefix="carpool-") as run_folder,
     ):
-        announce_plans(models, force=force, is_quiet=log_format is not LogFormat.TEXT)
+        is_quiet = log_format is not LogFormat.TEXT
+        models = announce_plans(models, force=force, is_quiet=is_quiet).models
         prepare(models)
         store = open_database(database)
         options = GatewayOptions(

@@ -1,15 +1,16 @@
 """The plan that `carpool serve` makes of an engine before it starts it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
 from carpool.errors import CarpoolError
 
 if TYPE_CHECKING:
-    from carpool.gateway.model_config import ModelConfig
+    from carpool.gateway.model_config import BackendConfig, ModelConfig
     from carpool.planning.plan import Plan
 
 _FLAGS = {
@@ -30,20 +31,60 @@ _FLAGS = {
 }
 
 
-def announce_plans(models: Sequence["ModelConfig"], *, force: bool, is_quiet: bool) -> None:
-    """Of every engine that is going to be started; see `announce_plan`."""
+class Planned(NamedTuple):
+    """`models` with the sizes that were planned for their engines; `plans` by model's name."""
+
+    models: "tuple[ModelConfig, ...]"
+    plans: "Mapping[str, Plan]"
+
+
+def announce_plans(models: Sequence["ModelConfig"], *, force: bool, is_quiet: bool) -> Planned:
+    """Plan for every engine that is going to be started; see `announce_plan`."""
+    plans: dict[str, Plan] = {}
+    planned = []
     for model in models:
+        backends = []
         for backend in model.backends:
+            plan = None
             if "://" not in backend.engine and backend.engine != "ollama":
-                announce_plan(
-                    backend.engine, backend.model or model.name, backend.args,
+                plan = announce_plan(
+                    backend.engine, backend.model or model.name, _arguments(backend),
                     force=force, is_quiet=is_quiet,
                 )  # fmt: skip
+            backends.append(backend if plan is None else with_planned_sizes(backend, plan))
+            if plan is not None:
+                plans.setdefault(model.name, plan)
+        planned.append(replace(model, backends=tuple(backends)))
+    return Planned(tuple(planned), plans)
+
+
+def _arguments(backend: "BackendConfig") -> tuple[str, ...]:
+    """What the engine is going to be told of sizes; its own arguments come last, as they win."""
+    sizes = {"--max-num-seqs": backend.max_num_seqs, "--max-model-len": backend.max_model_len}
+    given = [(flag, str(value)) for flag, value in sizes.items() if value is not None]
+    return tuple(word for pair in given for word in pair) + backend.args
+
+
+def with_planned_sizes(backend: "BackendConfig", plan: "Plan") -> "BackendConfig":
+    """The plan's Capacity, where the file of models says no other: the engine is started with
+    it, so that it says the same, and admission holds to it."""
+    capacity = plan.capacity
+    if capacity is None:
+        return backend
+    named = {_FLAGS.get(word.partition("=")[0]) for word in backend.args}
+    # What cannot be read here ("auto"), the engine makes something of.
+    unread = named - settings_of(backend.args, plan.settings.engine).keys()
+
+    def size(name: str) -> int | None:
+        own: int | None = getattr(backend, name)
+        return own if own is not None or name in unread else getattr(capacity, name)
+
+    return replace(backend, max_num_seqs=size("max_num_seqs"), max_model_len=size("max_model_len"))
 
 
 def announce_plan(
     engine: str, model: str, arguments: Sequence[str], *, force: bool, is_quiet: bool = False
-) -> None:
+) -> "Plan | None":
     """Say in three lines on stderr (unless `is_quiet`) what is going to fit, if that can be
     said. Raises `PlanError` for a model that does not fit, unless `force`."""
     from carpool.planning.as_text import plan_in_three_lines
@@ -54,7 +95,7 @@ def announce_plan(
     except CarpoolError as error:
         if not is_quiet:
             typer.echo(f"plan: none, {error}", err=True)
-        return
+        return None
     if plan.trouble and not force:
         raise PlanError(
             f"{model} does not fit: {plan.trouble}; see carpool plan for what would, or give "
@@ -62,6 +103,7 @@ def announce_plan(
         )
     if not is_quiet:
         typer.echo(plan_in_three_lines(plan), err=True)
+    return plan
 
 
 def plan_to_serve(engine: str, model: str, arguments: Sequence[str]) -> "Plan":
@@ -79,7 +121,7 @@ def plan_to_serve(engine: str, model: str, arguments: Sequence[str]) -> "Plan":
     if device.is_cpu and kind in (EngineKind.VLLM, EngineKind.SGLANG):
         raise PlanError(f"there is no GPU to plan {engine} for")
     source = find_source(model)
-    settings = Settings(engine=kind, **_settings_of(arguments, kind))  # type: ignore[arg-type]
+    settings = Settings(engine=kind, **settings_of(arguments, kind))  # type: ignore[arg-type]
     length = settings.max_model_len or source.shape.max_model_len
     return make_plan(
         PlanRequest(
@@ -92,7 +134,7 @@ def plan_to_serve(engine: str, model: str, arguments: Sequence[str]) -> "Plan":
     )
 
 
-def _settings_of(arguments: Sequence[str], kind: object) -> dict[str, object]:
+def settings_of(arguments: Sequence[str], kind: object) -> dict[str, object]:
     """What the arguments say of memory; the rest of them is the engine's business."""
     from carpool.planning.engine_kind import EngineKind
 
@@ -103,11 +145,18 @@ def _settings_of(arguments: Sequence[str], kind: object) -> dict[str, object]:
         if name is not None and (number := _value(name, value)) is not None:
             found[name] = number
     if kind is EngineKind.LLAMA_CPP:
-        # What Carpool starts llama-server with, see backends/llama_cpp.py.
-        slots, length = found.setdefault("max_num_seqs", 8), found.get("max_model_len", 4096)
-        found.setdefault("kv_tokens", int(str(slots)) * int(str(length)))
-        found.setdefault("max_model_len", length)
+        _add_slots(found)
     return found
+
+
+def _add_slots(found: dict[str, object]) -> None:
+    """What Carpool starts llama-server with where nothing else is said; slots divide the cells."""
+    from carpool.backends.llama_cpp import MAX_MODEL_LEN, MAX_NUM_SEQS
+
+    slots = int(str(found.setdefault("max_num_seqs", MAX_NUM_SEQS)))
+    length = int(str(found.get("max_model_len", MAX_MODEL_LEN)))
+    cells = int(str(found.setdefault("kv_tokens", slots * length)))
+    found["max_model_len"] = max(1, cells // slots)
 
 
 def _value(name: str, text: str) -> object:
