@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from statistics import fmean
@@ -16,8 +16,8 @@ from carpool.bench.memory_watch import MemoryUse, MemoryWatch
 from carpool.bench.progress import Progress
 from carpool.bench.prompts import PromptSource
 from carpool.bench.run_level import run_level
-from carpool.bench.tail import requests_needed
-from carpool.bench.target import Target, find_target
+from carpool.bench.tail import TAIL, quantile, requests_needed
+from carpool.bench.target import Target
 from carpool.planning.calibration import MeasuredLevel
 
 ALONE_REQUESTS = 12
@@ -97,7 +97,8 @@ class Verified:
 
 
 class Verification:
-    """`on_level` gets each level as it is done, `on_progress` what runs."""
+    """`on_level` gets each level as it is done, `on_progress` what runs. `check_alive` raises
+    BenchError for an engine that is gone; it is asked when most requests of a level failed."""
 
     def __init__(
         self,
@@ -106,6 +107,7 @@ class Verification:
         config: VerifyConfig,
         *,
         watch: MemoryWatch,
+        check_alive: Callable[[], Awaitable[None]],
         on_level: Callable[[DrivenLevel], None] = lambda level: None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
@@ -113,6 +115,7 @@ class Verification:
         self.config = config
         self._prompts = prompts
         self._watch = watch
+        self._check_alive = check_alive
         self._on_level = on_level
         self._on_progress = on_progress
         self._search = CapacitySearch(config.search)
@@ -173,14 +176,7 @@ class Verification:
         self._levels.append(level)
         self._on_level(level)
         if is_whole and 2 * result.num_failed >= result.num_requests:
-            await self._check_alive(result)
-
-    async def _check_alive(self, result: LevelResult) -> None:
-        """Raises BenchError for an engine that is gone."""
-        target = self.target
-        await find_target(
-            str(target.address), model=target.model, api_key=target.api_key, api=target.api
-        )
+            await self._check_alive()
 
     # ------------------------------------------------------------- how long
 
@@ -253,8 +249,6 @@ def together(concurrency: int, results: Sequence[LevelResult]) -> MeasuredLevel 
     if not ttfts or not tpots:
         return None
     everything = sorted(value for result in results for value in first_tokens(result))
-    from carpool.bench.tail import TAIL, quantile
-
     return MeasuredLevel(
         concurrency=concurrency,
         num_requests=len(records),
