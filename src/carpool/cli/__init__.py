@@ -7,7 +7,21 @@ import typer
 from typer.core import TyperGroup
 
 from carpool import __version__
-from carpool.cli import admin_key, bench, engine, keys, lab, models, people, plan, pull, serve, usage
+from carpool.cli import (
+    admin_key,
+    bench,
+    engine,
+    eval,
+    keys,
+    lab,
+    models,
+    people,
+    plan,
+    pull,
+    serve,
+    usage,
+    verify,
+)
 from carpool.errors import CarpoolError
 
 EXIT_CODES = "Exit codes: 0 done, 1 a bug, 2 something to mend (one line says what), 130 Ctrl-C."
@@ -64,8 +78,10 @@ app.command(epilog=EXIT_CODES)(serve.serve)
 app.command(epilog=EXIT_CODES)(engine.engine)
 app.command(epilog=EXIT_CODES)(usage.usage)
 app.command(epilog=bench.EXIT_CODES)(bench.bench)
+app.command(epilog=verify.EXIT_CODES)(verify.verify)
 app.command(name="admin-key", epilog=EXIT_CODES)(admin_key.admin_key)
 app.add_typer(keys.app, name="keys", epilog=EXIT_CODES)
+app.add_typer(eval.app, name="eval", epilog=eval.EXIT_CODES)
 app.add_typer(lab.app, name="lab", epilog=EXIT_CODES)
 app.add_typer(models.app, name="models", epilog=EXIT_CODES)
 app.add_typer(people.app, name="people", epilog=EXIT_CODES)
