@@ -2,7 +2,7 @@
 
 from carpool.store.usage_row import UsageRow
 from carpool.watch.point import Point
-from carpool.watch.sketch import Sketch, bin_of
+from carpool.watch.sketch import LOG_G, Sketch, bin_of
 
 LONGEST_THINK_S = 1800.0
 """After a longer silence somebody was away, not thinking."""
@@ -49,7 +49,7 @@ class Accumulators:
             counters["prompt_tokens"] = counters.get("prompt_tokens", 0) + prompt
             counters["cached_tokens"] = counters.get("cached_tokens", 0) + cached
             counters["output_tokens"] = counters.get("output_tokens", 0) + output
-            _see(sketches, "prompt_tokens", prompt)
+            prompt_bin = _see(sketches, "prompt_tokens", prompt)
             _see(sketches, "output_tokens", output)
             _see(sketches, "duration", 1e-3 * row.total_ms)
             sums = point.callers.get(row.key_id) or point.caller(row.key_id, row.person_id)
@@ -60,6 +60,7 @@ class Accumulators:
             sums.service_s += service_s
             # A running sequence holds its prompt and, on average, half of its answer.
             sums.kv_token_s += service_s * (prompt + 0.5 * output)
+            sums.prompt_logs += prompt_bin * LOG_G if prompt else 0.0
         if row.is_stream and row.ttft_ms is not None:
             _see(sketches, "ttft", 1e-3 * row.ttft_ms)
         if row.tpot_ms is not None:
@@ -88,10 +89,11 @@ def _sane(num_tokens: int) -> int:
     return min(max(0, num_tokens), MOST_TOKENS)
 
 
-def _see(sketches: dict[str, Sketch], name: str, value: float) -> None:
+def _see(sketches: dict[str, Sketch], name: str, value: float) -> int:
     bin = bin_of(value)
     sketch = sketches.get(name)
     if sketch is None:
         sketches[name] = {bin: 1}
     else:
         sketch[bin] = sketch.get(bin, 0) + 1
+    return bin

@@ -15,8 +15,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 @dataclass(frozen=True, slots=True)
 class CallerSeries:
     """Sums of a key's requests at a model in each bucket: `requests`, `prompt_tokens`,
-    `cached_tokens`, `output_tokens`, `service_s`, `kv_token_s`; 0 where it did nothing, None
-    where nothing was recorded. An empty `key_id` is all keys that were too many to tell apart."""
+    `cached_tokens`, `output_tokens`, `service_s`, `kv_token_s`, `prompt_logs`; 0 where it did
+    nothing, None where nothing was recorded. An empty `key_id` is all keys that were too many to
+    tell apart."""
 
     key_id: str
     person_id: str

@@ -24,6 +24,7 @@ CALLER_FIELDS = (
     "output_tokens",
     "service_s",
     "kv_token_s",
+    "prompt_logs",
 )
 
 Array = np.ndarray[Any, np.dtype[Any]]

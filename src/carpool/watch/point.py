@@ -32,7 +32,8 @@ class Gauge:
 @dataclass(slots=True)
 class CallerSums:
     """Of the requests of one key that ended: `service_s` from the seat to the end,
-    `kv_token_s` those seconds times the tokens held."""
+    `kv_token_s` those seconds times the tokens held, `prompt_logs` the natural logarithms of the
+    prompts' tokens: their mean is not carried away by one long prompt."""
 
     person_id: str = OTHERS
     requests: int = 0
@@ -41,6 +42,7 @@ class CallerSums:
     output_tokens: int = 0
     service_s: float = 0.0
     kv_token_s: float = 0.0
+    prompt_logs: float = 0.0
 
     def add(self, other: "CallerSums") -> None:
         self.requests += other.requests
@@ -49,6 +51,7 @@ class CallerSums:
         self.output_tokens += other.output_tokens
         self.service_s += other.service_s
         self.kv_token_s += other.kv_token_s
+        self.prompt_logs += other.prompt_logs
 
 
 @dataclass(slots=True)

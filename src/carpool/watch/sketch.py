@@ -12,8 +12,8 @@ RELATIVE_ERROR = 0.02
 LEAST, MOST = 1e-6, 1e12
 """What is not above `LEAST` counts as nought; what is above `MOST` counts as that."""
 
-_LOG_G = log((1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR))
-PER_LOG = 1 / _LOG_G
+LOG_G = log((1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR))
+PER_LOG = 1 / LOG_G
 ZERO = ceil(log(LEAST) * PER_LOG)
 
 Sketch = dict[int, int]
@@ -30,7 +30,7 @@ def value_of(bin: int) -> float:
     """In the middle of the bin, as far as relative errors go."""
     if bin <= ZERO:
         return 0.0
-    return exp(bin * _LOG_G) * (1 - RELATIVE_ERROR)
+    return exp(bin * LOG_G) * (1 - RELATIVE_ERROR)
 
 
 def observe(sketch: Sketch, value: float, count: int = 1) -> None:

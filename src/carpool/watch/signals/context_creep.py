@@ -1,0 +1,214 @@
+"""Prompts grow: of everybody, or of one key. Somebody has added retrieval, a longer system prompt,
+a conversation that is never cut; and as many sequences as before no longer fit."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from carpool.watch.model_view import CallerLines, ModelView
+from carpool.watch.severity import Severity
+from carpool.watch.signal import Signal, SignalName
+from carpool.watch.signals.remedies import duration, for_capacity, sequences, tokens
+from carpool.watch.statistics import change_point
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+WINDOWS_H = (2, 4, 8, 24)
+"""Recent hours that are compared with the days before."""
+BASELINE_H = 7 * 24
+RATIO = 1.5
+"""Of the geometric mean of recent prompts to earlier ones."""
+SURE = 5.0
+"""Standard errors between the two: hundreds of comparisons a day are made."""
+LEAST_REQUESTS, LEAST_BEFORE, LEAST_HOURS = 15, 60, 6
+LEAST_MORE = 200.0
+"""Tokens a prompt has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """Of the geometric means; `place` is the hour from which on prompts are longer."""
+
+    before: float
+    after: float
+    sure: float
+    place: int
+    hours: int
+
+
+def context_creep(view: ModelView) -> Iterable[Signal]:
+    """Recent prompts (of the last 2, 4, 8 or 24 hours) are 1.5 times as long as those of the
+    week before, by five standard errors and 200 tokens."""
+    callers = [each for each in view.callers if each.key_id]
+    if not callers:
+        return
+    yield from _of_all(view, callers)
+    for caller in callers:
+        found = growth(caller.columns["requests"], caller.columns["prompt_logs"], view.ease)
+        if found is not None:
+            yield _of_key(view, caller, found)
+
+
+def growth(requests: Array, logs: Array, ease: float = 1.0) -> _Growth | None:
+    """By hours; the shortest window that shows it."""
+    requests = np.nan_to_num(requests)[-BASELINE_H - WINDOWS_H[-1] :]
+    logs = np.nan_to_num(logs)[-len(requests) :]
+    for window in WINDOWS_H:
+        if len(requests) <= window:
+            break
+        found = _compare(requests, logs, len(requests) - window, ease)
+        if found is not None:
+            return found
+    return None
+
+
+def _compare(requests: Array, logs: Array, split: int, ease: float) -> _Growth | None:
+    old, new = requests[:split], requests[split:]
+    if new.sum() < LEAST_REQUESTS or old.sum() < LEAST_BEFORE or (old > 0).sum() < LEAST_HOURS:
+        return None
+    mean = logs[:split].sum() / old.sum()
+    recent = logs[split:].sum() / new.sum()
+    difference = float(recent - mean)
+    more = np.exp(recent) - np.exp(mean)
+    if difference < np.log(RATIO) * ease or more < LEAST_MORE * ease:
+        return None
+    sure = difference / _error(requests, logs, split, float(mean))
+    if sure < SURE * ease:
+        return None
+    hourly = np.where(requests > 0, logs / np.maximum(requests, 1) - mean, np.nan)
+    place = change_point(hourly[-48:] - difference / 2) + max(0, len(hourly) - 48)
+    return _Growth(float(np.exp(mean)), float(np.exp(recent)), sure, place, len(requests))
+
+
+def _error(requests: Array, logs: Array, split: int, mean: float) -> float:
+    """The standard error of the difference. A single prompt's spread is estimated by how much
+    hours differ beyond what their numbers of requests explain: a few people's long days come in
+    as a spread between hours that more requests do not make smaller."""
+    has = requests[:split] > 0
+    counts = requests[:split][has]
+    deviations = logs[:split][has] / counts - mean
+    scaled = deviations**2 * counts
+    within = max(0.05, float(np.median(scaled)) / 0.455)
+    between = max(0.0, float(np.mean(deviations**2)) - within * float(np.mean(1 / counts)))
+    hours = max(1, int((requests[split:] > 0).sum()))
+    number = requests[split:].sum()
+    return float(np.sqrt(within / number + between / hours + within / counts.sum()))
+
+
+def _of_key(view: ModelView, caller: CallerLines, found: _Growth) -> Signal:
+    since = view.hours.start(view.hours.length - found.hours + found.place)
+    before, after = _contexts(view, caller, found)
+    name = view.name_of(caller.person_id)
+    cost, fit = _cost(view, before, after)
+    return Signal(
+        name=SignalName.CONTEXT_CREEP,
+        severity=Severity.WARNING,
+        model=view.model,
+        since=since,
+        value=found.after / found.before,
+        threshold=RATIO,
+        subject=caller.key_id,
+        person_id=caller.person_id,
+        sentence=(
+            f"Prompts of a key of {name} have grown from about {tokens(found.before)} to "
+            f"{tokens(found.after)} tokens since {duration(max(3600.0, view.now - since))} ago"
+            f"{cost}"
+        ),
+        figures={
+            "prompt_tokens_before": found.before,
+            "prompt_tokens_now": found.after,
+            "context_tokens_before": before,
+            "context_tokens_now": after,
+            **fit,
+        },
+        remedies=for_capacity(view, after, before),
+    )
+
+
+def _of_all(view: ModelView, callers: list[CallerLines]) -> Iterator[Signal]:
+    """Of the mean person's prompts: who asks more today does not make it longer."""
+    requests = np.nansum(np.stack([each.columns["requests"] for each in callers]), axis=0)
+    logs = np.nansum(np.stack([each.columns["prompt_logs"] for each in callers]), axis=0)
+    found = growth(requests, logs, view.ease)
+    if found is None or _num_grown(callers, view.ease) < 2:
+        return
+    since = view.hours.start(view.hours.length - found.hours + found.place)
+    before, after = (
+        _context(view, slice(None, -24)),
+        _context(view, slice(-_hours_since(found), None)),
+    )
+    cost, fit = _cost(view, before, after)
+    yield Signal(
+        name=SignalName.CONTEXT_CREEP,
+        severity=Severity.WARNING,
+        model=view.model,
+        since=since,
+        value=found.after / found.before,
+        threshold=RATIO,
+        sentence=(
+            f"Prompts to {view.model} have grown from about {tokens(found.before)} to "
+            f"{tokens(found.after)} tokens since {duration(max(3600.0, view.now - since))} ago, "
+            f"of several keys{cost}"
+        ),
+        figures={
+            "prompt_tokens_before": found.before,
+            "prompt_tokens_now": found.after,
+            "context_tokens_before": before,
+            "context_tokens_now": after,
+            **fit,
+        },
+        remedies=for_capacity(view, after, before),
+    )
+
+
+def _hours_since(found: _Growth) -> int:
+    return max(1, found.hours - found.place)
+
+
+def _num_grown(callers: list[CallerLines], ease: float) -> int:
+    """Keys of which prompts have grown at all, by a little more than chance."""
+    number = 0
+    for each in callers:
+        requests = np.nan_to_num(each.columns["requests"])
+        logs = np.nan_to_num(each.columns["prompt_logs"])
+        old, new = requests[:-8].sum(), requests[-8:].sum()
+        if old >= LEAST_BEFORE / 2 and new >= 5:
+            ratio = logs[-8:].sum() / new - logs[:-8].sum() / old
+            number += ratio >= np.log(1.25) * ease
+    return number
+
+
+def _contexts(view: ModelView, caller: CallerLines, found: _Growth) -> tuple[float, float]:
+    """Tokens of a mean sequence of everybody: as it would be without this key's growth, and as
+    it is."""
+    hours = min(24, _hours_since(found))
+    after = _context(view, slice(-hours, None))
+    requests = np.nansum(view.hours["requests"][-hours:])
+    own = np.nansum(caller.columns["requests"][-hours:])
+    prompts = np.nansum(caller.columns["prompt_tokens"][-hours:])
+    if requests <= 0 or own <= 0:
+        return after, after
+    grown = prompts * (1 - found.before / found.after)
+    return max(1.0, after - float(grown / requests)), after
+
+
+def _context(view: ModelView, hours: slice) -> float:
+    requests = np.nansum(view.hours["requests"][hours])
+    if requests <= 0:
+        return 0.0
+    prompt = np.nansum(view.hours["prompt_tokens.sum"][hours])
+    output = np.nansum(view.hours["output_tokens.sum"][hours])
+    return float((prompt + 0.5 * output) / requests)
+
+
+def _cost(view: ModelView, before: float, after: float) -> tuple[str, dict[str, float]]:
+    """The end of the sentence, and its figures."""
+    if view.plan is None or not (0 < before < after):
+        return ".", {}
+    fit, now = view.plan.sequences(before), view.plan.sequences(after)
+    figures: dict[str, float] = {"sequences_before": fit, "sequences_now": now}
+    if now >= fit:
+        return f". By the plan, {sequences(now)} still fit.", figures
+    return f". By the plan, {sequences(now)} fit now, where {fit} did.", figures
