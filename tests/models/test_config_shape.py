@@ -35,7 +35,7 @@ def test_a_damaged_field_is_refused_or_understood(name: str, data: st.DataObject
 
 @pytest.mark.parametrize(
     "name",
-    ["mamba", "rwkv7", "deepseek_v4", "whisper", "mimo_v2_flash", "", None],
+    ["rwkv", "rwkv7", "deepseek_v4", "whisper", "mimo_v2_flash", "", None],
 )
 def test_what_is_not_understood_is_refused_by_its_name(name: str | None) -> None:
     config = {**CONFIGS["qwen/qwen3-8b"], "model_type": name}

@@ -9,6 +9,7 @@ from carpool.models.families import Family, find_family, layer_mixers
 from carpool.models.layer_cache import CacheGroup, LayerCache
 from carpool.models.layer_parts import mixer_part, read_dimensions
 from carpool.models.parameters import Parameters
+from carpool.models.quantization import quantization_of
 from carpool.models.shape import Experts, ModelShape
 
 _TEXT_PARTS = ("text_config", "llm_config", "language_config")
@@ -44,8 +45,10 @@ def shape_from_config(values: Mapping[str, object], where: str) -> ModelShape:
     vocab_size = config.integer("vocab_size")
     table = vocab_size * size.hidden_size
     is_tied = config.flag("tie_word_embeddings", whole.flag("tie_word_embeddings"))
+    # Gemma 3n and 4: a small table of their own for each layer.
+    own_tables = config.count("hidden_size_per_layer_input") * num_layers
     parameters = Parameters(
-        embedding=table,
+        embedding=table + own_tables * config.count("vocab_size_per_layer_input"),
         lm_head=0 if is_tied else table,
         dense=dense,
         experts=expert_weights,
@@ -59,7 +62,7 @@ def shape_from_config(values: Mapping[str, object], where: str) -> ModelShape:
         model_type=model_type,
         num_layers=num_layers,
         hidden_size=size.hidden_size,
-        intermediate_size=config.integer("intermediate_size", default=4 * size.hidden_size),
+        intermediate_size=_widest(config, size.hidden_size),
         num_attention_heads=size.num_heads,
         head_dim=size.head_dim,
         vocab_size=vocab_size,
@@ -68,9 +71,15 @@ def shape_from_config(values: Mapping[str, object], where: str) -> ModelShape:
         caches=tuple(CacheGroup(cache, count) for cache, count in caches.items()),
         parameters=parameters,
         experts=experts,
-        quantization=_quantization(whole) or _quantization(config),
+        quantization=quantization_of(whole) or quantization_of(config),
         num_draft_layers=num_drafts,
     )
+
+
+def _widest(config: ConfigFields, hidden_size: int) -> int:
+    if sizes := [each for each in config.items("intermediate_size") if isinstance(each, int)]:
+        return max(sizes)
+    return config.integer("intermediate_size", default=4 * hidden_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +99,7 @@ class _MLP:
             return self._matrices(self._shared_size())
         if blocks := self.config.items("block_configs"):
             return self._matrices(self._block_size(blocks[layer]))
-        return self._matrices(
-            self.config.integer("intermediate_size_mlp", "intermediate_size", "n_inner")
-        )
+        return self._matrices(self._own_size(layer))
 
     def experts_of(self, layer: int) -> int:
         if self.experts is None or not self._is_moe(layer):
@@ -111,6 +118,21 @@ class _MLP:
     def _matrices(self, intermediate_size: int) -> int:
         return self.family.mlp_matrices * self.hidden_size * intermediate_size
 
+    def _own_size(self, layer: int) -> int:
+        """Of a dense MLP; Gemma 3n lists one for each layer."""
+        if sizes := self.config.items("intermediate_size"):
+            own = dict(enumerate(sizes)).get(layer)
+            return ConfigFields({"intermediate_size": own}, self.config.where).integer(
+                "intermediate_size"
+            )
+        if self.model_type == "granitemoehybrid":
+            return self.config.integer("shared_intermediate_size")
+        usual = None if self.model_type not in ("gpt2", "falcon") else 4 * self.hidden_size
+        return self.config.integer(
+            "intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_hidden_size",
+            default=usual,
+        )  # fmt: skip
+
     def _block_size(self, block: object) -> int:
         """Nemotron NAS: a multiple of 256 near 2/3 of `ffn_mult` hidden sizes."""
         ffn = block.get("ffn") if isinstance(block, dict) else None
@@ -124,7 +146,7 @@ class _MLP:
         config = self.config
         if self.model_type in ("llama4", "gemma4"):
             return config.integer("intermediate_size")
-        shared = config.count("shared_expert_intermediate_size")
+        shared = config.count("shared_expert_intermediate_size", "shared_intermediate_size")
         if shared or self.experts is None:
             return shared
         if self.model_type == "xverse":
@@ -136,6 +158,8 @@ class _MLP:
 
     def _has_mlp(self, layer: int) -> bool:
         """Nemotron-H alternates: a layer has a mixer or an MLP."""
+        if not self.family.mlp_matrices:
+            return False
         pattern = self.config.text("hybrid_override_pattern")
         return pattern is None or pattern[layer] in "-E"
 
@@ -193,13 +217,3 @@ def _draft_layers(config: ConfigFields) -> int:
 
 def _dtype(config: ConfigFields) -> str | None:
     return config.text("dtype") or config.text("torch_dtype")
-
-
-def _quantization(config: ConfigFields) -> str | None:
-    """The name of a `WeightFormat`, or the method as it is written."""
-    quantization = config.inner("quantization_config")
-    if quantization is None:
-        return None
-    method = quantization.text("quant_method") or quantization.text("quant_algo") or "unknown"
-    bits = quantization.optional("bits", "w_bit")
-    return f"{method}-int{bits}" if bits else method

@@ -39,7 +39,8 @@ _LAYER_TYPES = {
 @dataclass(frozen=True, slots=True)
 class Family:
     """`mixers` lays out the layers where the config has no `layer_types`. `mlp_matrices` is 3
-    for gated MLPs, 2 for plain ones; `moe` says that layers may have routed experts."""
+    for gated MLPs, 2 for plain ones, 0 without any; `moe` says that layers may have routed
+    experts."""
 
     mixers: Callable[[ConfigFields, int], list[Mixer]]
     mlp_matrices: int = 3
@@ -67,6 +68,10 @@ def layer_mixers(config: ConfigFields, family: Family, num_layers: int) -> list[
 
 def _all_full(config: ConfigFields, num_layers: int) -> list[Mixer]:
     return [Mixer.FULL] * num_layers
+
+
+def _all_mamba(config: ConfigFields, num_layers: int) -> list[Mixer]:
+    return [Mixer.MAMBA] * num_layers
 
 
 def _all_sliding(config: ConfigFields, num_layers: int) -> list[Mixer]:
@@ -146,23 +151,29 @@ def _both(config: ConfigFields, num_layers: int) -> list[Mixer]:
 
 
 _DENSE = Family(_all_full)
+_PLAIN = Family(_all_full, mlp_matrices=2)
+_ATTENTION_FREE = Family(_all_mamba, mlp_matrices=0)
 _MOE = Family(_all_full, moe=True)
 
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("llama", "granite", "glm", "glm4", "gemma", "phi3small", "olmo2"), _DENSE),
-    **dict.fromkeys(("smollm3", "llava_next", "internvl_chat", "exaone"), _DENSE),
+    **dict.fromkeys(("smollm3", "llava_next", "internvl_chat", "exaone", "exaone4"), _DENSE),
+    **dict.fromkeys(("cohere", "olmo", "olmo3", "stablelm", "seed_oss", "internlm2"), _DENSE),
+    **dict.fromkeys(("opt", "phi", "gpt2", "gpt_neox", "gpt_bigcode", "falcon"), _PLAIN),
+    **dict.fromkeys(("nemotron", "arcee", "apertus"), _PLAIN),
+    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), _ATTENTION_FREE),
     **dict.fromkeys(("mistral", "ministral", "mistral3", "phi3"), Family(_all_sliding)),
     **dict.fromkeys(("qwen2", "qwen3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"), Family(_qwen)),
     **dict.fromkeys(("qwen2_moe", "qwen3_moe", "qwen3_vl_moe"), Family(_qwen, moe=True)),
     **dict.fromkeys(("mixtral", "phimoe"), Family(_all_sliding, moe=True)),
-    **dict.fromkeys(("minimax_m2", "glm4_moe", "xverse"), _MOE),
+    **dict.fromkeys(("minimax_m2", "glm4_moe", "xverse", "olmoe", "granitemoe"), _MOE),
+    "granitemoehybrid": _MOE,
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_vl"), _MOE),
     **dict.fromkeys(("kimi_k25", "glm_moe_dsa", "glm4_moe_lite"), _MOE),
-    "opt": Family(_all_full, mlp_matrices=2),
-    "phi": Family(_all_full, mlp_matrices=2),
     "starcoder2": Family(_all_sliding, mlp_matrices=2),
     "gemma2": Family(_every(2, Mixer.SLIDING)),
     "gemma3": Family(_every(6, Mixer.SLIDING)),
+    "gemma3n": Family(_every(5, Mixer.SLIDING)),
     "gemma4": Family(_every(6, Mixer.SLIDING), moe=True),
     "cohere2": Family(_every(4, Mixer.SLIDING)),
     "gpt_oss": Family(_every(2, Mixer.SLIDING), moe=True),

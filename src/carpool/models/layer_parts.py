@@ -29,13 +29,25 @@ class Dimensions:
 
 def read_dimensions(config: ConfigFields) -> Dimensions:
     hidden_size = config.integer("hidden_size", "n_embd")
-    num_heads = config.integer("num_attention_heads", "n_head")
+    # Without attention there are no heads to divide by: states divide by their own.
+    is_attention_free = "state_size" in config
+    heads = config.integer("num_heads", default=hidden_size // 64) if is_attention_free else None
+    num_heads = config.integer("num_attention_heads", "n_head", default=heads)
     return Dimensions(
         hidden_size,
         num_heads,
-        config.integer("num_key_value_heads", default=num_heads // _group_size(config)),
+        _num_kv_heads(config, num_heads),
         config.integer("head_dim", default=max(1, hidden_size // num_heads)),
     )
+
+
+def _num_kv_heads(config: ConfigFields, num_heads: int) -> int:
+    """Falcon's newer layout names groups, its older and GPT-BigCode's have one head for all."""
+    if config.flag("new_decoder_architecture"):
+        return config.integer("num_kv_heads", default=num_heads)
+    if config.flag("multi_query"):
+        return 1
+    return config.integer("num_key_value_heads", default=num_heads // _group_size(config))
 
 
 def _group_size(config: ConfigFields) -> int:
@@ -60,7 +72,7 @@ def mixer_part(model_type: str, mixer: Mixer, config: ConfigFields) -> MixerPart
             return _gated_delta_net(config)
         case Mixer.CONV:
             return _short_convolution(config)
-        case Mixer.MAMBA if model_type == "jamba":
+        case Mixer.MAMBA if model_type in ("jamba", "mamba", "falcon_mamba"):
             return _mamba1(config)
         case Mixer.MAMBA:
             return _mamba2(config)
@@ -144,11 +156,11 @@ def _delta_attention(config: ConfigFields) -> MixerPart:
 
 
 def _mamba2(config: ConfigFields) -> MixerPart:
-    """https://arxiv.org/abs/2405.21060, as in Nemotron-H and Falcon-H1."""
+    """https://arxiv.org/abs/2405.21060, as in Mamba 2, Nemotron-H and Falcon-H1."""
     hidden = config.integer("hidden_size")
-    heads = config.integer("mamba_num_heads", "mamba_n_heads")
-    inner = heads * config.integer("mamba_head_dim", "mamba_d_head")
-    state_size = config.integer("ssm_state_size", "mamba_d_state")
+    heads = config.integer("mamba_num_heads", "mamba_n_heads", "num_heads")
+    inner = heads * config.integer("mamba_head_dim", "mamba_d_head", "head_dim")
+    state_size = config.integer("ssm_state_size", "mamba_d_state", "state_size")
     groups = config.integer("n_groups", "mamba_n_groups")
     kernel = config.integer("conv_kernel", "mamba_d_conv")
     width = inner + 2 * groups * state_size
@@ -163,12 +175,16 @@ def _mamba2(config: ConfigFields) -> MixerPart:
 
 
 def _mamba1(config: ConfigFields) -> MixerPart:
-    """https://arxiv.org/abs/2312.00752, as in Jamba."""
+    """https://arxiv.org/abs/2312.00752, as in Jamba and in Mamba itself."""
     hidden = config.integer("hidden_size")
-    inner = hidden * config.integer("mamba_expand", default=2)
-    state_size = config.integer("mamba_d_state", default=16)
-    kernel = config.integer("mamba_d_conv", default=4)
-    rank = config.integer("mamba_dt_rank", default=-(-hidden // 16))
+    inner = hidden * config.integer("mamba_expand", "expand", default=2)
+    if "state_size" in config:
+        inner = config.integer("intermediate_size", default=inner)
+    state_size = config.integer("mamba_d_state", "state_size", default=16)
+    kernel = config.integer("mamba_d_conv", "conv_kernel", default=4)
+    is_auto = "auto" in (config.text("mamba_dt_rank"), config.text("time_step_rank"))
+    usual = -(-hidden // 16)
+    rank = usual if is_auto else config.integer("mamba_dt_rank", "time_step_rank", default=usual)
     dense = hidden * 2 * inner + inner * (rank + 2 * state_size) + rank * inner
     dense += inner * (hidden + state_size + kernel)
     return MixerPart((StateCache(inner * (kernel - 1), inner, inner * state_size),), dense)

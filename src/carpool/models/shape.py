@@ -51,6 +51,8 @@ def _attention_class(shape: ModelShape) -> str:
     words: list[str] = []
     if any(isinstance(cache, LatentCache) for cache in kinds):
         words.append("MLA")
+    if any(isinstance(cache, LatentCache) and cache.index_dim for cache in kinds):
+        words.append("sparse indexer")
     heads = [cache for cache in kinds if isinstance(cache, AttentionCache)]
     if heads:
         words.append(_heads_word(heads, shape.num_attention_heads))
@@ -59,7 +61,7 @@ def _attention_class(shape: ModelShape) -> str:
     if any(cache.is_chunked for cache in heads):
         words.append("chunked attention")
     if any(isinstance(cache, StateCache) for cache in kinds):
-        words.append("recurrent state")
+        words.append("recurrent state" if words else "recurrent state alone")
     return " + ".join(words)
 
 

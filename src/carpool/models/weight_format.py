@@ -5,6 +5,7 @@ norms and vision towers stay in the model's own type, except in GGUF files, wher
 is over all weights.
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -116,8 +117,10 @@ _ALIASES = {
     "int8": "int8", "awq_marlin": "awq", "awq-int4": "awq", "gptq_marlin": "gptq",
     "gptq-int4": "gptq", "gptq-int8": "int8", "auto-round": "gptq", "auto-round-int4": "gptq",
     "int4": "w4a16", "4bit": "w4a16", "compressed-tensors-int4": "w4a16",
-    "compressed-tensors-int8": "int8", "bitsandbytes": "bnb-nf4", "bitsandbytes-int4": "bnb-nf4",
-    "bnb": "bnb-nf4", "nf4": "bnb-nf4", "modelopt_fp4": "nvfp4", "modelopt_nvfp4": "nvfp4",
+    "compressed-tensors-int8": "int8", "bitsandbytes": "bnb-nf4",
+    "bitsandbytes-int4": "bnb-nf4", "bnb": "bnb-nf4", "bnb-int8": "int8",
+    "bitsandbytes-int8": "int8", "nf4": "bnb-nf4", "modelopt_fp4": "nvfp4",
+    "modelopt_nvfp4": "nvfp4",
 }  # fmt: skip
 
 
@@ -125,12 +128,23 @@ class UnknownFormat(CarpoolError):
     """A weight format without a size here."""
 
 
+_GROUPS = re.compile(r"(awq|gptq|auto-round)-int(\d)(?:-g(-?\d+))?")
+
+
 def find_format(name: str) -> WeightFormat:
-    """By the name of the format or of its method. Raises `UnknownFormat`."""
+    """By the name of the format or of its method; "gptq-int4-g64" has groups of 64 weights.
+    Raises `UnknownFormat`."""
     wanted = _ALIASES.get(name.lower(), name)
     for known, format in FORMATS.items():
         if known.lower() == wanted.lower():
             return format
+    if groups := _GROUPS.fullmatch(name.lower()):
+        bits, size = int(groups[2]), int(groups[3] or 128)
+        # A scale of 16 bits and a zero point for each group; -1 is a whole row.
+        overhead = (16 + bits) / size if size > 0 else 0.01
+        method = "awq" if groups[1] == "awq" else "gptq"
+        own = method if bits == 4 else f"{method}-int{bits}"
+        return WeightFormat(own, bits + overhead, Scope.MATRICES, _SCALES)
     raise UnknownFormat(
         f"weight format {name!r} is not known; give one of {', '.join(FORMATS)} with --weights"
     )

@@ -101,6 +101,8 @@ class KVPool:
 def make_pool(shape: ModelShape, settings: Settings, num_bytes: float) -> KVPool:
     """A pool of `num_bytes` on each rank (0 tokens for none or less)."""
     num_bytes = max(0.0, num_bytes)
+    if shape.caches and all(isinstance(group.cache, StateCache) for group in shape.caches):
+        return _state_pool(shape, settings, num_bytes)
     if settings.engine is EngineKind.VLLM and has_hybrid_groups(shape, settings):
         return _hybrid_pool(shape, settings, num_bytes)
     if settings.engine is EngineKind.SGLANG:
@@ -118,6 +120,16 @@ def make_pool(shape: ModelShape, settings: Settings, num_bytes: float) -> KVPool
     return KVPool(
         num_bytes, num_blocks * block_size, need.per_token, block_size, need, num_blocks=num_blocks
     )
+
+
+def _state_pool(shape: ModelShape, settings: Settings, num_bytes: float) -> KVPool:
+    """Without attention, a sequence takes its state however long it gets: the tokens are those
+    of as many sequences as fit, at their longest."""
+    need = demand(shape, settings)
+    if settings.engine is EngineKind.LLAMA_CPP:
+        num_bytes = min(num_bytes, (settings.max_num_seqs or 1) * need.state)
+    num_seqs = int(num_bytes / need.state)
+    return KVPool(num_bytes, num_seqs * (settings.max_model_len or 1), 0.0, 1, need)
 
 
 def _hybrid_pool(shape: ModelShape, settings: Settings, num_bytes: float) -> KVPool:
