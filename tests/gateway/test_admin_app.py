@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from carpool import __version__
 from carpool.gateway.admin_app import make_admin_app
 from carpool.gateway.admin_login import FAILURES_PER_MINUTE
+from carpool.gateway.alerting import make_alert_watch
 from carpool.gateway.live_state import Load, ModelState, PersonLoad, Place, ReplicaState
 from carpool.store.admin_key import AdminKeyStore
 from carpool.store.database import Database
@@ -25,6 +26,7 @@ from carpool.store.key_text import parse_key_text, secret_matches
 from carpool.store.lane import Lane
 from carpool.store.usage_row import UsageRow
 from carpool.store.usage_store import UsageStore
+from carpool.watch.alert_config import AlertsConfig, set_up_alerts
 
 
 class Live:
@@ -488,7 +490,8 @@ def test_every_route_is_in_the_documentation_with_an_example_and_no_other():
     sections = re.split(r"^### `(.+)`$", page, flags=re.MULTILINE)[1:]
     documented = dict(zip(sections[::2], sections[1::2], strict=True))
     database = Database("sqlite:////nowhere/carpool.db")
-    app = make_admin_app(database, Live(), CollectorRegistry())
+    alerts = make_alert_watch(set_up_alerts(AlertsConfig()), Live(), database, tuple)
+    app = make_admin_app(database, Live(), CollectorRegistry(), alerts=alerts)
     assert sorted(documented) == sorted(routes_of(app.routes))
     for route, text in documented.items():
         method, path = route.split()

@@ -194,10 +194,13 @@ def serve(
     tracing = None if otlp_endpoint is None or workers > 1 else _tracing(otlp_endpoint)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
 
+    alerts = None
     if config is not None:
         from carpool.gateway.config_file import read_config
+        from carpool.watch.alert_config import set_up_alerts
 
-        models = read_config(config).models
+        read = read_config(config)
+        models, alerts = read.models, set_up_alerts(read.alerts)
     else:
         only = _model_config(
             model,
@@ -239,6 +242,7 @@ def serve(
             has_access_log=access_log,
             counters=counters,
             tracing=tracing,
+            alerts=alerts,
         )
         new_key = partial(first_key, None if no_auth or as_json else store)
         announce = _announce_json if as_json else _announce
@@ -266,7 +270,7 @@ def serve(
             )
             run(
                 serve_workers(
-                    lambda: Parent(settings, store),
+                    lambda: Parent(settings, store, alerts),
                     settings,
                     on_ready=on_ready,
                     admin_listener=admin_listener,

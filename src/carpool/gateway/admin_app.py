@@ -27,6 +27,8 @@ from carpool.gateway.changes import Changes
 from carpool.gateway.client import ClientGone
 from carpool.gateway.dashboard_login import DashboardLogin
 from carpool.gateway.dashboard_now import DashboardNow
+from carpool.gateway.dashboard_plan import DashboardPlan
+from carpool.gateway.dashboard_series import DashboardSeries
 from carpool.gateway.dashboard_sessions import DashboardSessions
 from carpool.gateway.live_state import LiveState
 from carpool.gateway.pages import FOLDER, Pages
@@ -78,6 +80,8 @@ def make_admin_app(
                     *keys_api.routes(),
                     *reports.routes(),
                     *DashboardNow(live).routes(),
+                    *DashboardSeries(database).routes(),
+                    *DashboardPlan(database, live).routes(),
                 ],
                 middleware=[Middleware(_Guard, login=login)],
             ),

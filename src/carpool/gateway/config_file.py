@@ -1,4 +1,4 @@
-"""The models of a gateway, from a TOML file.
+"""The models of a gateway and its alerts, from a TOML file.
 
     [[models]]
     name = "qwen3-8b"
@@ -7,11 +7,16 @@
     backends = [{engine = "vllm+http://10.0.0.5:8000"}, {engine = "vllm+http://10.0.0.6:8000"}]
     fallback = {url = "https://api.example.com/v1", model = "Qwen/Qwen3-8B", api_key_env = "KEY"}
 
-The tables have the fields of ModelConfig and of what it holds.
+    [[alerts.webhooks]]
+    name = "team"
+    shape = "slack"
+    url_env = "SLACK_URL"
+
+The tables have the fields of ModelConfig, AlertsConfig and of what they hold.
 """
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
@@ -22,6 +27,8 @@ from carpool.gateway.model_config import BackendConfig, FallbackConfig, ModelCon
 from carpool.gateway.upstream_errors import Timeouts
 from carpool.gateway.waiting_room import QueueLimits
 from carpool.store.limits import Limits
+from carpool.watch.alert_config import AlertsConfig, EmailConfig, WebhookConfig
+from carpool.watch.alert_rules import RuleConfig
 
 
 class ConfigFileError(CarpoolError):
@@ -30,12 +37,16 @@ class ConfigFileError(CarpoolError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayConfig:
-    """All that is served."""
+    """All that is served, and who is told when it does not go well."""
 
     models: tuple[ModelConfig, ...]
+    alerts: AlertsConfig = field(default_factory=AlertsConfig)
 
 
-_TABLES = (GatewayConfig, ModelConfig, BackendConfig, FallbackConfig, QueueLimits, Timeouts, Limits)
+_TABLES = (
+    *(GatewayConfig, ModelConfig, BackendConfig, FallbackConfig, QueueLimits, Timeouts, Limits),
+    *(AlertsConfig, RuleConfig, WebhookConfig, EmailConfig),
+)
 for _table in _TABLES:
     with_config(ConfigDict(extra="forbid"))(_table)
 _ADAPTER = TypeAdapter(GatewayConfig)

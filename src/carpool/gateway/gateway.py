@@ -13,6 +13,8 @@ from starlette.types import ASGIApp
 
 from carpool.gateway.access_log import AccessLog
 from carpool.gateway.admin_app import make_admin_app
+from carpool.gateway.alert_metrics import AlertMetrics
+from carpool.gateway.alerting import make_alert_watch
 from carpool.gateway.allowance import Allowances
 from carpool.gateway.app import GatewayApp
 from carpool.gateway.books import Books
@@ -38,6 +40,8 @@ from carpool.store.errors import StoreError
 from carpool.store.key_store import KeyStore
 from carpool.store.usage_store import UsageStore, day_start, month_start
 from carpool.watch.accumulator import Accumulators
+from carpool.watch.alert_config import AlertsConfig, AlertSetup, set_up_alerts
+from carpool.watch.alert_watch import AlertWatch
 from carpool.watch.point import Point
 from carpool.watch.recorder import Recorder
 
@@ -52,7 +56,7 @@ class GatewayOptions:
     """`needs_keys` False lets everybody in, as one person. Engines get their sockets in
     `run_folder`; usage on its way to the database is in `journal_folder`. `counters` is the
     address of the Redis by which limits and seats are shared with others: at least with the
-    `num_workers` of this gateway."""
+    `num_workers` of this gateway. `alerts` None: they go to the log, by the usual rules."""
 
     run_folder: Path
     journal_folder: Path
@@ -61,6 +65,7 @@ class GatewayOptions:
     counters: str | None = None
     num_workers: int = 1
     tracing: "Tracing | None" = None
+    alerts: AlertSetup | None = None
 
 
 class Gateway:
@@ -121,8 +126,17 @@ class Gateway:
         if is_alone:  # among workers, the parent records
             source = GatewaySource(self._services, self.live, self._take_sums)
             self._recorder = Recorder(source, database)
+        self._alerts: AlertWatch | None = None
+        if is_alone:
+            setup = options.alerts or set_up_alerts(AlertsConfig())
+            self._alerts = make_alert_watch(setup, self.live, database, tuple)
+            self.metrics.registry.register(AlertMetrics(self._alerts))
         self.admin_app: ASGIApp = make_admin_app(
-            database, self.live, self.metrics.registry, on_change=self._key_watch.refresh
+            database,
+            self.live,
+            self.metrics.registry,
+            on_change=self._key_watch.refresh,
+            alerts=self._alerts,
         )
         self.needs_keys = options.needs_keys
         self._tasks: set[asyncio.Task[None]] = set()
@@ -132,6 +146,8 @@ class Gateway:
         self._run("event loop's lag", self.metrics.watch_loop())
         if self._recorder is not None:
             self._run("series", self._recorder.run())
+        if self._alerts is not None:
+            self._run("alerts", self._alerts.run())
         if self._sharing is not None:
             self._run("shared counters", self._sharing.run())
         if self.needs_keys:
@@ -165,6 +181,8 @@ class Gateway:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._alerts is not None:
+            await asyncio.to_thread(self._alerts.stop)
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.stop)
 

@@ -22,6 +22,8 @@ from carpool.backends.backend import BackendState, Command
 from carpool.backends.supervision import BackendStatus
 from carpool.backends.supervisor import Supervisor
 from carpool.gateway.admin_app import make_admin_app
+from carpool.gateway.alert_metrics import AlertMetrics
+from carpool.gateway.alerting import make_alert_watch
 from carpool.gateway.in_flight import InFlightCounts
 from carpool.gateway.key_ring import KeyRing
 from carpool.gateway.live_state import GatewayLive
@@ -45,6 +47,7 @@ from carpool.serving.http_server import TlsError, http_server, stop_signals, unl
 from carpool.serving.listen import Address as ListenAddress
 from carpool.serving.listen import listening
 from carpool.store.database import Database
+from carpool.watch.alert_config import AlertsConfig, AlertSetup, set_up_alerts
 from carpool.watch.recorder import Recorder
 
 LAST_WORDS_S = 10.0
@@ -62,7 +65,9 @@ _log = logging.getLogger(__name__)
 class Parent(Collector):
     """Of as many workers as `settings` say. To be made in the event loop."""
 
-    def __init__(self, settings: WorkerSettings, database: Database) -> None:
+    def __init__(
+        self, settings: WorkerSettings, database: Database, alerts: AlertSetup | None = None
+    ) -> None:
         self._settings = settings
         counts = InFlightCounts()
         engine = partial(make_backend, settings.run_folder)
@@ -84,7 +89,12 @@ class Parent(Collector):
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         self._registry = registry
-        self._admin = make_admin_app(database, self.figures, registry, self._tell_keys)
+        setup = alerts or set_up_alerts(AlertsConfig())
+        self._alerts = make_alert_watch(setup, self.figures, database, tuple)
+        registry.register(AlertMetrics(self._alerts))
+        self._admin = make_admin_app(
+            database, self.figures, registry, self._tell_keys, self._alerts
+        )
         source = GatewaySource(self._services, self.figures, WorkerPoints(self._workers).take)
         self._recorder = Recorder(source, database)
         self._tasks: list[asyncio.Task[None]] = []
@@ -99,6 +109,7 @@ class Parent(Collector):
         self._tasks = [
             asyncio.create_task(self.figures.watch(), name="figures of workers"),
             asyncio.create_task(self._recorder.run(), name="series"),
+            asyncio.create_task(self._alerts.run(), name="alerts"),
         ]
 
     async def wait_until_ready(self) -> None:
@@ -124,6 +135,7 @@ class Parent(Collector):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.to_thread(self._alerts.stop)
 
     # ------------------------------------------------------------------ what it shows
 

@@ -5,11 +5,11 @@ The tables have the fields of AlertsConfig and of what it holds; docs/alerts.md 
 
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from carpool.watch.alert_rules import RuleConfig, rules_with
+from carpool.watch.alert_rules import AlertRule, RuleConfig, rules_with
 from carpool.watch.chat_shapes import Shape
 from carpool.watch.courier import Destination
 from carpool.watch.log_lines import LogLines
@@ -76,15 +76,26 @@ class AlertsConfig:
                 raise AlertConfigError(f"two destinations of alerts are called {name!r:.60}")
 
 
-def destinations(
-    config: AlertsConfig, environ: Mapping[str, str] = os.environ
-) -> list[Destination]:
-    """With their secrets, read now. Raises AlertConfigError."""
-    return [
-        LogLines(),
-        *(_webhook(each, environ) for each in config.webhooks),
-        *(_mail(each, environ) for each in config.emails),
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertSetup:
+    """What a gateway needs for alerts."""
+
+    rules: Mapping[str, AlertRule]
+    repeat_s: float
+    destinations: Sequence[Destination]
+
+
+def set_up_alerts(config: AlertsConfig, environ: Mapping[str, str] = os.environ) -> AlertSetup:
+    """Reads the secrets. Raises AlertConfigError."""
+    return AlertSetup(
+        rules=rules_with(config.rules),
+        repeat_s=config.repeat_s,
+        destinations=[
+            LogLines(),
+            *(_webhook(each, environ) for each in config.webhooks),
+            *(_mail(each, environ) for each in config.emails),
+        ],
+    )
 
 
 def _webhook(config: WebhookConfig, environ: Mapping[str, str]) -> Webhook:

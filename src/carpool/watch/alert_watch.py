@@ -48,7 +48,7 @@ class AlertWatch:
         find: Callable[[float], Awaitable[Findings]],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._rules = rules
+        self.rules = rules
         self._book = AlertBook(rules, repeat_s)
         self._couriers = [Courier(each, clock) for each in destinations]
         self._find = find
@@ -70,7 +70,7 @@ class AlertWatch:
         try:
             findings = await self._find(now)
         except CarpoolError as error:
-            findings = Findings((), frozenset(self._rules), str(error))
+            findings = Findings((), frozenset(self.rules), str(error))
         if findings.blind is not None and self._blind is None:
             _log.warning("some alerts cannot be judged: %s", findings.blind)
         self._blind, self._judged_at = findings.blind, now
