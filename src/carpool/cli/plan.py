@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from carpool.cli.calibrations import CalibrationOption, device_label, find_calibration
+from carpool.cli.database import DatabaseOption
+
 if TYPE_CHECKING:
     from carpool.hardware.device import Device
     from carpool.models.model_source import ModelSource
@@ -111,6 +114,8 @@ def plan(
     price: Annotated[float | None, typer.Option(help="USD for one device.")] = None,
     rent: Annotated[float | None, typer.Option(help="USD an hour for one device.")] = None,
     power_price: Annotated[float | None, typer.Option(help="USD for a kWh.")] = None,
+    calibration: CalibrationOption = True,
+    database: DatabaseOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     plot: Annotated[
@@ -164,6 +169,11 @@ def plan(
     if for_people is not None:
         _print_cheapest(request, as_json)
         return
+    if calibration and weights is None and kv_cache_dtype == "auto":
+        found = find_calibration(
+            database, engine=kind.value, model=model, device=device_label(device, count)
+        )
+        request = replace(request, calibration=found)
     money = _money(device, count, hours, price, rent, power_price)
     _print_plan(request, money, as_json, markdown, plot)
 

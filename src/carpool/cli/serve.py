@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from carpool.cli.calibrations import CalibrationOption, Measured
 from carpool.cli.database import DatabaseOption
 from carpool.cli.first_key import first_key
 from carpool.cli.prepare import prepare
@@ -160,6 +161,7 @@ def serve(
     log_format: Annotated[
         LogFormat, typer.Option(help="How the log on stderr is written.")
     ] = LogFormat.TEXT,
+    calibration: CalibrationOption = True,
     force: Annotated[
         bool,
         typer.Option("--force", help="Start engines even if their models do not seem to fit."),
@@ -232,7 +234,8 @@ def serve(
         tempfile.TemporaryDirectory(prefix="carpool-") as run_folder,
     ):
         is_quiet = log_format is not LogFormat.TEXT
-        models = announce_plans(models, force=force, is_quiet=is_quiet).models
+        measured = Measured(database) if calibration else None
+        models = announce_plans(models, force=force, is_quiet=is_quiet, measured=measured).models
         prepare(models)
         store = open_database(database)
         options = GatewayOptions(

@@ -1,5 +1,6 @@
 """The plan that `carpool serve` makes of an engine before it starts it."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -10,7 +11,9 @@ import typer
 from carpool.errors import CarpoolError
 
 if TYPE_CHECKING:
+    from carpool.cli.calibrations import Measured
     from carpool.gateway.model_config import BackendConfig, ModelConfig
+    from carpool.planning.calibration import Calibration
     from carpool.planning.plan import Plan
 
 _FLAGS = {
@@ -38,24 +41,50 @@ class Planned(NamedTuple):
     plans: "Mapping[str, Plan]"
 
 
-def announce_plans(models: Sequence["ModelConfig"], *, force: bool, is_quiet: bool) -> Planned:
-    """Plan for every engine that is going to be started; see `announce_plan`."""
+def announce_plans(
+    models: Sequence["ModelConfig"],
+    *,
+    force: bool,
+    is_quiet: bool,
+    measured: "Measured | None" = None,
+) -> Planned:
+    """Plan for every engine that is going to be started, see `announce_plan`, and take over the
+    seats that were `measured` and applied."""
     plans: dict[str, Plan] = {}
     planned = []
     for model in models:
         backends = []
         for backend in model.backends:
             plan = None
+            calibration = None if measured is None else measured.of(backend, model.name)
             if "://" not in backend.engine and backend.engine != "ollama":
                 plan = announce_plan(
                     backend.engine, backend.model or model.name, _arguments(backend),
-                    force=force, is_quiet=is_quiet,
+                    force=force, is_quiet=is_quiet, calibration=calibration,
                 )  # fmt: skip
-            backends.append(backend if plan is None else with_planned_sizes(backend, plan))
+            sized = backend if plan is None else with_planned_sizes(backend, plan)
+            backends.append(_with_measured_seats(sized, model.name, calibration, is_quiet))
             if plan is not None:
                 plans.setdefault(model.name, plan)
         planned.append(replace(model, backends=tuple(backends)))
     return Planned(tuple(planned), plans)
+
+
+def _with_measured_seats(
+    backend: "BackendConfig", model: str, calibration: "Calibration | None", is_quiet: bool
+) -> "BackendConfig":
+    """Says so in a line."""
+    if calibration is None or not calibration.is_applied:
+        return backend
+    if not is_quiet:
+        day = time.strftime("%Y-%m-%d", time.gmtime(calibration.measured_at))
+        typer.echo(
+            f"measured: {model} admits {calibration.max_num_seqs} requests at once, as carpool "
+            f"verify found on {day} (p99 TTFT within {calibration.tolerance_s:g} s); "
+            "--no-calibration ignores it",
+            err=True,
+        )
+    return replace(backend, measured_num_seqs=calibration.max_num_seqs)
 
 
 def _arguments(backend: "BackendConfig") -> tuple[str, ...]:
@@ -83,7 +112,13 @@ def with_planned_sizes(backend: "BackendConfig", plan: "Plan") -> "BackendConfig
 
 
 def announce_plan(
-    engine: str, model: str, arguments: Sequence[str], *, force: bool, is_quiet: bool = False
+    engine: str,
+    model: str,
+    arguments: Sequence[str],
+    *,
+    force: bool,
+    is_quiet: bool = False,
+    calibration: "Calibration | None" = None,
 ) -> "Plan | None":
     """Say in three lines on stderr (unless `is_quiet`) what is going to fit, if that can be
     said. Raises `PlanError` for a model that does not fit, unless `force`."""
@@ -91,7 +126,7 @@ def announce_plan(
     from carpool.planning.errors import PlanError
 
     try:
-        plan = plan_to_serve(engine, model, arguments)
+        plan = plan_to_serve(engine, model, arguments, calibration)
     except CarpoolError as error:
         if not is_quiet:
             typer.echo(f"plan: none, {error}", err=True)
@@ -106,7 +141,12 @@ def announce_plan(
     return plan
 
 
-def plan_to_serve(engine: str, model: str, arguments: Sequence[str]) -> "Plan":
+def plan_to_serve(
+    engine: str,
+    model: str,
+    arguments: Sequence[str],
+    calibration: "Calibration | None" = None,
+) -> "Plan":
     """On this machine, with what the engine's arguments say. Raises `CarpoolError`."""
     from carpool.cli.plan import find_source
     from carpool.hardware.probe import probe, this_cpu
@@ -130,6 +170,7 @@ def plan_to_serve(engine: str, model: str, arguments: Sequence[str]) -> "Plan":
             num_devices=count,
             settings=settings,
             profile=shortened("chat", length),
+            calibration=calibration,
         )
     )
 

@@ -31,7 +31,8 @@ class BackendConfig:
     """An engine. `engine` is a kind to launch ("embedded", "vllm", ...) or the URL of one that
     runs; `model` what it is to load, or what it calls its model; `args` more arguments of its
     command; `api_key_env` the environment variable with the key it wants. Sizes, where given,
-    go before what the engine says."""
+    go before what the engine says; no more than `measured_num_seqs` are admitted, which is
+    what `carpool verify --apply` found people to put up with."""
 
     engine: str = "embedded"
     model: str | None = None
@@ -40,9 +41,10 @@ class BackendConfig:
     max_num_seqs: int | None = None
     kv_tokens: int | None = None
     max_model_len: int | None = None
+    measured_num_seqs: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_num_seqs", "kv_tokens", "max_model_len"):
+        for name in ("max_num_seqs", "kv_tokens", "max_model_len", "measured_num_seqs"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ModelConfigError(f"{name} is {value}, but must be at least 1")

@@ -225,12 +225,19 @@ def _secret(variable: str | None) -> str | None:
 
 
 def _as_told(capacity: Capacity, config: BackendConfig) -> Capacity:
-    """What a person set goes before what the engine says."""
-    return replace(
+    """What a person set goes before what the engine says, and what was measured bounds it."""
+    told = replace(
         capacity,
         max_num_seqs=config.max_num_seqs or capacity.max_num_seqs,
         kv_tokens=config.kv_tokens or capacity.kv_tokens,
         max_model_len=config.max_model_len or capacity.max_model_len,
+    )
+    if config.measured_num_seqs is None:
+        return told
+    return replace(
+        told,
+        max_num_seqs=min(told.max_num_seqs, config.measured_num_seqs),
+        provenance=Provenance.MEASURED,
     )
 
 

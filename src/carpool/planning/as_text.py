@@ -144,8 +144,19 @@ def _at_most(count: int) -> str:
     return "1,000 and more" if count >= 1000 else f"about {count}"
 
 
+def _speed_known(plan: Plan) -> str:
+    calibration = plan.request.calibration
+    if calibration is None:
+        return "Speed (from bandwidth and FLOPS; assumed ranges of what kernels reach)"
+    return (
+        f"Speed (measured by carpool verify: a step takes {1e3 * calibration.step_fixed_s:.2g} ms "
+        f"+ {1e3 * calibration.step_per_seq_s:.2g} ms a sequence, a prompt "
+        f"{calibration.prefill_tokens_per_s:,.0f} tokens/s; --no-calibration ignores it)"
+    )
+
+
 def _speed(plan: Plan) -> str:
-    lines = ["Speed (from bandwidth and FLOPS; assumed ranges of what kernels reach)"]
+    lines = [_speed_known(plan)]
     for name, pace in (("planned", plan.planned), ("double", plan.double)):
         if pace is not None:
             lines.append(

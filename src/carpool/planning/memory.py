@@ -41,15 +41,20 @@ def plan_memory(
     settings: Settings,
     total: Figure,
     known: Coefficients | None = None,
+    overhead_bytes: int | None = None,
 ) -> MemoryPlan:
     """`settings` must be filled. `total` is the memory of one device as the engine sees it;
-    `known` replaces the engine's own coefficients."""
+    `known` replaces the engine's own coefficients, and `overhead_bytes`, which were measured,
+    what would be fitted of activations, graphs and the engine itself."""
     known = known or coefficients(settings.engine, settings.version)
     own = rank_weights(weights, shape, settings)
     peak = activation_parts(shape, weights.format, settings).peak(known)
     activation = Figure.about(peak, 0.15, Known.FITTED)
     graphs = _graphs(shape, settings, known)
     non_torch = _non_torch(settings, known)
+    if overhead_bytes is not None:
+        activation = graphs = Figure.exact(0.0, Known.MEASURED)
+        non_torch = Figure.about(overhead_bytes, 0.05, Known.MEASURED)
     budget = total.scaled(settings.memory_share or 1.0)
     kv_cache = _kv_cache(total, budget, own, activation, non_torch, graphs, settings, known)
     return MemoryPlan(total, budget, own, activation, non_torch, graphs, kv_cache)
@@ -100,7 +105,7 @@ def rank_weights(weights: Weights, shape: ModelShape, settings: Settings) -> Fig
         draft = shape.num_draft_layers * layer * weights.format.bits / 8 / tensor
     total = layers + tables + parts.vision / tensor + draft + _adapter(shape, settings)
     spread = 0.0 if weights.known is Known.MEASURED else 0.02
-    return Figure.about(total, spread, weights.known)
+    return Figure.about(max(0.0, total - settings.host_offload), spread, weights.known)
 
 
 def _adapter(shape: ModelShape, settings: Settings) -> float:

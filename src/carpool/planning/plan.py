@@ -117,7 +117,14 @@ def make_plan(request: PlanRequest) -> Plan:
     weights = weights_of(request.model, request.weight_format)
     settings = _with_policy(request, weights, total)
     _check_lengths(shape, settings, request.profile)
-    memory = plan_memory(shape, weights, settings, total)
+    measured = request.calibration
+    memory = plan_memory(
+        shape,
+        weights,
+        settings,
+        total,
+        overhead_bytes=None if measured is None else measured.overhead_bytes,
+    )
     pool = make_pool(shape, settings, memory.kv_cache.value)
     trouble = start_up_trouble(shape, settings, memory, pool)
     context, full = request.profile.context_tokens, settings.max_model_len or 1
