@@ -11,7 +11,8 @@ queue is first come, first served: what an engine does that knows nobody. Then t
 compete, and the gap between what they get (prompt tokens, and output tokens twice) is in
 percent of their mean. Tokens per second are those of prompts and outputs.
 
-All is one run, and a phase begins when each flood has had as many answers as there are seats.
+All is one run, and a phase begins when each flood has had as many answers as there are seats,
+and the light one has asked for five seconds.
 The last line is one JSON object: its ratios are to the light one alone, and to the flood alone.
 """
 
@@ -42,6 +43,8 @@ CACHE = "2048MiB"
 FLOOD_WORDS, FLOOD_OUTPUT = 197, 64
 LIGHT_WORDS, LIGHT_OUTPUT = 8, 16
 INTERVAL_S = 0.5
+WARM_UP_S = 5.0
+"""Of the light one, unmeasured: an engine's first requests are slower than all after them."""
 MAX_WARM_UP_S = 120.0
 GRACE_S = 120.0
 """For light requests that were due in a phase and are not answered at its end."""
@@ -96,6 +99,8 @@ async def run_phase(
     async with asyncio.TaskGroup() as tasks:
         flooding = [tasks.create_task(flood.flood(NUM_IN_FLIGHT)) for flood in floods]
         await _warmed_up(floods, max_num_seqs)
+        if is_light:
+            await team.light().ask_every(INTERVAL_S, WARM_UP_S, GRACE_S)
         begin = time.perf_counter()
         if is_light:
             await light.ask_every(INTERVAL_S, seconds, GRACE_S)

@@ -57,7 +57,7 @@ def test_a_long_time_of_the_same_steps_spoils_nothing():
 
 
 @pytest.mark.parametrize(
-    ("fixed_s", "decode_s", "worth"), [(0.012, 0.002, 12), (0.02, 0.0001, 400), (0.0001, 0.002, 1)]
+    ("fixed_s", "decode_s", "worth"), [(0.012, 0.002, 12), (0.02, 0.0001, 400), (0.0001, 0.002, 8)]
 )
 def test_decodes_that_are_worth_a_step_of_their_own(fixed_s, decode_s, worth):
     cost = StepCost()

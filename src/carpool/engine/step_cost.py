@@ -13,6 +13,8 @@ _FORGETTING = 0.99
 _NUM_BEFORE = 8
 """Steps to have seen before anything is said."""
 _WORTH = 2
+_FEWEST_HELD = 8
+"""A step is never free, even where the fit says so."""
 _SCALE = np.array([1.0, 1 / 32, 1 / 256])
 """So that the three features are of one size."""
 
@@ -54,4 +56,4 @@ class StepCost:
         fixed_s, decode_s, _ = self._theta * _SCALE
         if self._num_seen < _NUM_BEFORE or decode_s <= 0:
             return None
-        return max(1, ceil(_WORTH * float(fixed_s) / float(decode_s)))
+        return max(_FEWEST_HELD, ceil(_WORTH * float(fixed_s) / float(decode_s)))
