@@ -3,13 +3,19 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from carpool.cli import app
+from carpool.store.database import open_database
+from carpool.store.lane import Lane
+from carpool.store.usage_row import UsageRow
+from carpool.store.usage_store import UsageStore
 
 Run = Callable[..., Result]
 
@@ -136,8 +142,14 @@ def test_what_does_not_fit_is_said_with_what_would(run: Run) -> None:
         (["gpt-oss-20b", "--engine", "embedded"], "does not run 'gpt_oss'; it runs llama, mistral"),
         (["/nowhere/config.json"], "/nowhere/config.json: no such file or folder"),
         (["qwen3-8b", "--gpu-memory", "24GiB"], "--gpu-memory needs --gpu or --bandwidth"),
-        (["qwen3-8b", "--gpu", "4090", "--tensor-parallel", "2"], "there are 1 GPUs"),
+        (
+            ["qwen3-8b", "--gpu", "4090", "--tensor-parallel", "2"],
+            "takes 2 devices, and there is 1; give --gpus 2",
+        ),
         (["qwen3-8b", "--gpu", "4090", "--plot", "x.doc"], "name a file with .png"),
+        (["qwen3-8b", "--gpu", "4090", "--draft", "qwen3-9x"], "no model named 'qwen3-9x'"),
+        (["qwen3-8b", "--gpu", "4090", "--host-offload", "much"], "no amount of memory"),
+        (["qwen3-8b", "--usage", "x.csv", "--from-ledger"], "exclude each other"),
     ],
 )
 def test_bad_input_is_named_with_what_would_do(
@@ -167,6 +179,39 @@ def test_a_config_that_is_not_understood_is_refused_by_name(
     assert result.exit_code == 2
     assert message in result.stderr
     assert str(path) in result.stderr
+
+
+def test_the_ledger_takes_the_place_of_the_profile(run: Run, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/carpool.db"
+    now = time.time()
+    rows = [usage_row(f"r{hour}", now - hour * 3600) for hour in range(1, 25 * 24, 3)]
+    with closing(open_database(url)) as database:
+        UsageStore(database).insert(rows)
+    result = run("qwen3-8b", "--gpu", "4090", "--from-ledger", "--database", url, "--json")
+    plan = json.loads(result.stdout)
+    assert plan["profile"]["name"] == "ledger"
+    assert plan["profile"]["prompt_tokens"] == 700
+    assert plan["profile"]["sources"]["output_tokens"] == "measured: the ledger, 200 requests"
+    assert plan["money"]["hours_per_month"] == pytest.approx(730 / 3, rel=0.01)
+    assert plan["money"]["hours_known"] == "measured"
+
+
+def test_a_ledger_without_requests_is_named(run: Run, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/carpool.db"
+    with closing(open_database(url)):
+        pass
+    result = run("qwen3-8b", "--gpu", "4090", "--from-ledger", "--database", url)
+    assert result.exit_code == 2
+    assert "the ledger has no requests since then; give a longer --since" in result.stderr
+
+
+def usage_row(request_id: str, started_at: float) -> UsageRow:
+    return UsageRow(
+        request_id=request_id, started_at=started_at, person_id="ana", key_id="k", model="m",
+        backend="b", api="chat", lane=Lane.INTERACTIVE, prompt_tokens=700, cached_tokens=350,
+        output_tokens=100, usage_source="reported", queue_ms=0.0, ttft_ms=50.0, tpot_ms=9.0,
+        total_ms=1000.0, outcome="ok", status=200, is_stream=True, is_fallback=False,
+    )  # fmt: skip
 
 
 def test_a_plan_takes_less_than_300_ms(write_config: Callable[..., Path]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from carpool.planning.errors import PlanError
 from carpool.planning.profile import PROFILES
-from carpool.planning.usage_log import profile_from_usage
+from carpool.planning.usage_log import hours_per_month, profile_from_usage
 
 HEADER = "person_id,started_at,total_ms,prompt_tokens,cached_tokens,output_tokens\n"
 
@@ -25,7 +25,7 @@ def test_a_line_a_request(tmp_path: Path) -> None:
     assert profile.cached_share == pytest.approx(2000 / 6000)
     assert profile.think_seconds == 30
     assert profile.context_spread == pytest.approx(816.5, rel=0.01)
-    assert dict(profile.sources)["prompt_tokens"] == "measured: usage.csv"
+    assert dict(profile.sources)["prompt_tokens"] == f"measured: {tmp_path / 'usage.csv'}"
 
 
 def test_sums_as_carpool_usage_prints_them(tmp_path: Path) -> None:
@@ -55,3 +55,19 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="cannot be read: No such file"):
         profile_from_usage(tmp_path / "none.csv", PROFILES["chat"])
+
+
+@pytest.mark.parametrize(
+    ("days", "starts_each_day", "hours"),
+    [(28, (9,), 730 / 24), (28, (9, 9.5, 14), 730 / 12), (3, (9,), None)],
+)
+def test_hours_of_use_are_scaled_to_a_month(
+    days: int, starts_each_day: tuple[float, ...], hours: float | None
+) -> None:
+    rows = [
+        {"started_at": 86_400 * day + 3600 * start, "total_ms": 60_000}
+        for day in range(days)
+        for start in starts_each_day
+    ]
+    found = hours_per_month(rows, "here")
+    assert found == (None if hours is None else pytest.approx(hours, rel=0.05))

@@ -9,14 +9,16 @@ import typer
 
 from carpool.cli.calibrations import CalibrationOption, device_label, find_calibration
 from carpool.cli.database import DatabaseOption
+from carpool.cli.moment import parse_since
+from carpool.cli.plan_device import pick_device, usual_engine
+from carpool.cli.plan_usage import find_people, hours_of_use, parse_tokens, read_usage_log
 
 if TYPE_CHECKING:
     from carpool.hardware.device import Device
     from carpool.models.model_source import ModelSource
-    from carpool.planning.engine_kind import EngineKind
+    from carpool.planning.figure import Known
     from carpool.planning.money import Money
     from carpool.planning.plan import PlanRequest
-    from carpool.planning.profile import Profile
 
 _MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
@@ -76,6 +78,21 @@ def plan(
             help="Your own in place of the profile: `carpool usage --csv`, or a line a request.",
         ),
     ] = None,
+    from_ledger: Annotated[
+        bool,
+        typer.Option(
+            "--from-ledger", help="What the gateway's ledger holds, in place of the profile."
+        ),
+    ] = False,
+    since: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_since,
+            metavar="30d|DATE",
+            help="Of the ledger, what started since then.",
+            show_default="30 days ago",
+        ),
+    ] = None,
     think: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="Between an answer and the next request."),
@@ -108,9 +125,25 @@ def plan(
         int | None,
         typer.Option(help="GPUs that share the experts.", show_default="--tensor-parallel"),
     ] = None,
+    draft: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="A small model that drafts tokens ahead.")
+    ] = None,
+    draft_tokens: Annotated[
+        int, typer.Option(help="Tokens drafted ahead; models with such layers need no --draft.")
+    ] = 0,
+    host_offload: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Of each GPU's weights, what stays in the host's memory."
+        ),
+    ] = None,
     hours: Annotated[
-        float, typer.Option(help="Hours a month in which it is used, for rent or buy.")
-    ] = 160.0,
+        float | None,
+        typer.Option(
+            help="Hours a month in which it is used, for rent or buy.",
+            show_default="as recorded, else 160",
+        ),
+    ] = None,
     price: Annotated[float | None, typer.Option(help="USD for one device.")] = None,
     rent: Annotated[float | None, typer.Option(help="USD an hour for one device.")] = None,
     power_price: Annotated[float | None, typer.Option(help="USD for a kWh.")] = None,
@@ -132,6 +165,7 @@ def plan(
 
     Every figure says how it is known: measured, driver, published, fitted or assumed.
     """
+    from carpool.cli.size import parse_size
     from carpool.planning.engine_kind import EngineKind, parse_engine, parse_version
     from carpool.planning.plan import PlanRequest
     from carpool.planning.settings import Settings
@@ -139,23 +173,27 @@ def plan(
     if models or devices:
         _list(models)
         return
-    people_do = _profile(profile, usage, context, think, prompt, output)
+    log = read_usage_log(usage, from_ledger, since, database)
+    people_do = find_people(profile, log, context, think, prompt, output)
     source = find_source(model)
-    device, count = _find_device(gpu, gpus, this_machine, gpu_memory, bandwidth, tflops)
+    device, count = pick_device(gpu, gpus, this_machine, gpu_memory, bandwidth, tflops)
     if engine:
         kind = parse_engine(engine)
     else:
-        kind = EngineKind.VLLM if for_people is not None else _engine_for(device, source)
+        kind = EngineKind.VLLM if for_people is not None else usual_engine(device, source)
+    length = None if max_model_len is None else parse_tokens("--max-model-len", max_model_len)
     settings = Settings(
         engine=kind,
         version=parse_version(engine_version),
-        max_model_len=None if max_model_len is None else _tokens("--max-model-len", max_model_len),
+        max_model_len=length,
         max_num_seqs=max_num_seqs,
         memory_share=memory_share,
         kv_dtype=kv_cache_dtype,
         tensor_parallel=tensor_parallel or max(1, count // max(1, pipeline_parallel)),
         pipeline_parallel=pipeline_parallel,
         expert_parallel=expert_parallel,
+        num_draft_tokens=draft_tokens,
+        host_offload=0.0 if host_offload is None else float(parse_size(host_offload)),
     )
     request = PlanRequest(
         model=source,
@@ -165,6 +203,7 @@ def plan(
         profile=people_do,
         num_people=for_people or people,
         weight_format=weights,
+        draft=None if draft is None else find_source(draft),
     )
     if for_people is not None:
         _print_cheapest(request, as_json)
@@ -174,7 +213,7 @@ def plan(
             database, engine=kind.value, model=model, device=device_label(device, count)
         )
         request = replace(request, calibration=found)
-    money = _money(device, count, hours, price, rent, power_price)
+    money = _money(device, count, *hours_of_use(hours, log), price, rent, power_price)
     _print_plan(request, money, as_json, markdown, plot)
 
 
@@ -243,46 +282,6 @@ def _print_cheapest(request: "PlanRequest", as_json: bool) -> None:
     )
 
 
-def _profile(
-    name: str,
-    usage: Path | None,
-    context: str | None,
-    think: float | None,
-    prompt: int | None,
-    output: int | None,
-) -> "Profile":
-    """A preset, what a usage file says instead of it, and what options say instead of both."""
-    from carpool.planning.profile import find_profile
-    from carpool.planning.usage_log import profile_from_usage
-
-    own = {
-        "context_tokens": None if context is None else _tokens("--context", context),
-        "think_seconds": think,
-        "prompt_tokens": prompt,
-        "output_tokens": output,
-    }
-    given = {field: value for field, value in own.items() if value is not None}
-    profile = find_profile(name)
-    if usage is not None:
-        profile = profile_from_usage(usage, profile)
-    sources = dict(profile.sources) | dict.fromkeys(given, "given on the command line")
-    return replace(profile, **given, sources=tuple(sources.items()))  # type: ignore[arg-type]
-
-
-def _tokens(option: str, text: str) -> int:
-    """4000, or 16k for 16,000, or 16Ki for 16,384."""
-    from carpool.planning.errors import PlanError
-
-    digits, factor = text.strip().lower(), 1
-    for unit, size in (("ki", 1024), ("k", 1000)):
-        if digits.endswith(unit):
-            digits, factor = digits.removesuffix(unit), size
-            break
-    if not digits.isdecimal() or int(digits) == 0:
-        raise PlanError(f"{option} is {text!r}; write a number of tokens like 4000, 16k or 16Ki")
-    return int(digits) * factor
-
-
 def find_source(name: str) -> "ModelSource":
     """What `name` stands for, the demo model and the cache included."""
     from carpool.engine.hub_config import fetch_config
@@ -302,65 +301,11 @@ def find_source(name: str) -> "ModelSource":
     return find_model(name, fetch_config)
 
 
-def _find_device(
-    name: str | None,
-    count: int,
-    this_machine: bool,
-    memory: str | None,
-    bandwidth: float | None,
-    tflops: float | None,
-) -> "tuple[Device, int]":
-    """The catalogue's, this machine's, or one made of the figures given."""
-    from carpool.cli.size import parse_size
-    from carpool.hardware.device import Device, find_device
-    from carpool.hardware.probe import probe
-    from carpool.planning.errors import PlanError, require_positive
-
-    require_positive("--gpus", count)
-    require_positive("--bandwidth", bandwidth)
-    require_positive("--tflops", tflops)
-    if name is not None:
-        device = find_device(name)
-    elif memory is not None and bandwidth is not None:
-        device = Device(
-            name=f"device with {memory}", vendor="NVIDIA", kind="custom", bandwidth_gbs=bandwidth
-        )
-        tflops = tflops or 100.0
-    elif this_machine or memory is None:
-        device, found = probe()
-        count = found if this_machine else count
-    else:
-        raise PlanError("--gpu-memory needs --gpu or --bandwidth, like --bandwidth 900")
-    changes: dict[str, float] = {}
-    if memory is not None:
-        changes["engine_gib"] = parse_size(memory) / 2**30
-        require_positive("--gpu-memory", changes["engine_gib"])
-    if bandwidth is not None:
-        changes["bandwidth_gbs"] = bandwidth
-    if tflops is not None:
-        changes["fp16_tflops"] = tflops
-    return replace(device, **changes), count  # type: ignore[arg-type]
-
-
-def _engine_for(device: "Device", source: "ModelSource") -> "EngineKind":
-    """The one that people run there."""
-    from carpool.planning.cheapest import runs_on
-    from carpool.planning.engine_kind import EngineKind
-    from carpool.planning.plan import runs_embedded
-
-    if device.is_cpu:
-        return EngineKind.EMBEDDED if runs_embedded(source.shape) else EngineKind.LLAMA_CPP
-    is_gguf = source.stored is not None and source.source.startswith("GGUF")
-    is_custom = device.kind == "custom"
-    if not is_gguf and (is_custom or runs_on(EngineKind.VLLM, device)):
-        return EngineKind.VLLM
-    return EngineKind.LLAMA_CPP
-
-
 def _money(
     device: "Device",
     count: int,
     hours: float,
+    hours_known: "Known | None",
     price: float | None,
     rent: float | None,
     power_price: float | None,
@@ -370,15 +315,24 @@ def _money(
     if device.is_cpu and price is None:
         return None
     return money(
-        device, count, hours, buy_usd=price, rent_usd_per_hour=rent, usd_per_kwh=power_price
+        device,
+        count,
+        hours,
+        buy_usd=price,
+        rent_usd_per_hour=rent,
+        usd_per_kwh=power_price,
+        hours_known=hours_known,
     )
 
 
 def _list(models: bool) -> None:
     if models:
-        from carpool.models.published_models import published_names
+        from carpool.models.published_models import find_published, published_names
 
-        typer.echo("\n".join(sorted(published_names(), key=str.lower)))
+        for name in sorted(published_names(), key=str.lower):
+            if published := find_published(name):
+                assumed = "assumed: " if published.is_assumed else ""
+                typer.echo(f"{name}  ({assumed}{published.source})")
         return
     from carpool.hardware.device import all_devices
 

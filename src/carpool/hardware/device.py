@@ -13,7 +13,9 @@ from pathlib import Path
 from carpool.errors import CarpoolError
 
 _FILE = Path(__file__).with_name("devices.json")
-_VENDOR_WORDS = {"nvidia", "amd", "intel", "apple", "geforce", "tesla", "gpu", "radeon", "instinct"}
+_VENDOR_WORDS = frozenset(
+    ("nvidia", "amd", "intel", "apple", "geforce", "tesla", "gpu", "radeon", "instinct", "oam")
+)
 _SPLIT = re.compile(r"[^a-z0-9]+")
 _BRACKETS = re.compile(r"\(.*?\)")
 _SIZE = re.compile(r"(\d+)\s*gb?\b")

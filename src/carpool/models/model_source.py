@@ -9,7 +9,7 @@ from carpool.models.catalogue import did_you_mean
 from carpool.models.config_shape import shape_from_config
 from carpool.models.gguf_shape import read_split_gguf, shape_from_gguf
 from carpool.models.json_file import read_json
-from carpool.models.published_models import find_published, published_names
+from carpool.models.published_models import PublishedModel, find_published, published_names
 from carpool.models.resolved import MANIFEST, read_manifest
 from carpool.models.safetensors import read_folder_headers
 from carpool.models.shape import ModelShape
@@ -23,12 +23,18 @@ class NoSuchModel(CarpoolError):
 @dataclass(frozen=True, slots=True)
 class ModelSource:
     """`stored` is None where only the shape is known and weights have to be estimated;
-    `source` says where the shape is from, for people."""
+    `source` says where the shape is from, for people; `is_assumed` that it is from nowhere."""
 
     name: str
     shape: ModelShape
     stored: StoredWeights | None
     source: str
+    is_assumed: bool = False
+
+
+def of_catalogue(published: PublishedModel) -> ModelSource:
+    shape, source = published.shape, published.source
+    return ModelSource(published.id, shape, None, source, published.is_assumed)
 
 
 def find_model(name: str, fetch_config: Callable[[str], Path | None]) -> ModelSource:
@@ -42,7 +48,7 @@ def find_model(name: str, fetch_config: Callable[[str], Path | None]) -> ModelSo
     if path.exists():
         return read_model(path)
     if published := find_published(name):
-        return ModelSource(published.id, published.shape, None, published.source)
+        return of_catalogue(published)
     is_path = name.startswith((".", "/", "~")) or name.endswith((".gguf", ".json"))
     if is_path:
         raise NoSuchModel(f"{path}: no such file or folder")

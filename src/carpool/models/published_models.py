@@ -1,7 +1,7 @@
 """Models that people serve, planned by name without a file or a network.
 
 `published_models.json` holds the parts of each config.json that memory depends on, with
-their source; what was written down from memory says so.
+their source; what nobody has checked against one is marked as assumed.
 """
 
 import json
@@ -17,11 +17,12 @@ _FILE = Path(__file__).with_name("published_models.json")
 
 @dataclass(frozen=True, slots=True)
 class PublishedModel:
-    """`id` is the name on the Hugging Face hub."""
+    """`id` is the name on the Hugging Face hub. `is_assumed`: no source has these dimensions."""
 
     id: str
     shape: ModelShape
     source: str
+    is_assumed: bool = False
 
 
 @cache
@@ -54,4 +55,9 @@ def _published(entry: dict[str, object]) -> PublishedModel:
         counts = replace(counts, vision=vision)
     if isinstance(dense := entry.get("dense_parameters"), int):
         counts = replace(counts, dense=dense)
-    return PublishedModel(name, replace(shape, parameters=counts), str(entry["source"]))
+    return PublishedModel(
+        name,
+        replace(shape, parameters=counts),
+        str(entry["source"]),
+        is_assumed=bool(entry.get("assumed")),
+    )

@@ -4,7 +4,12 @@ from collections.abc import Mapping
 
 from carpool.models.config_fields import ConfigFields
 
-_COMPRESSED = {(4, "int"): "w4a16", (8, "int"): "int8", (8, "float"): "fp8", (4, "float"): "nvfp4"}
+_COMPRESSED: dict[tuple[object, object], str] = {
+    (4, "int"): "w4a16",
+    (8, "int"): "int8",
+    (8, "float"): "fp8",
+    (4, "float"): "nvfp4",
+}
 _MODELOPT = {"FP8": "fp8", "NVFP4": "nvfp4", "W4A16_AWQ": "awq", "FP8_PB_WO": "fp8"}
 
 

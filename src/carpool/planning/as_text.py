@@ -217,7 +217,10 @@ def money_as_text(money: Money, plan: Plan) -> str:
 def _money_lines(money: Money, plan: Plan) -> Iterator[str]:
     if money.rent_per_hour:
         low, _, high = money.rent_per_hour
-        yield f"  rent {low:.2f} to {high:.2f} an hour, {money.hours_per_month:g} hours a month"
+        yield (
+            f"  rent {low:.2f} to {high:.2f} an hour, {money.hours_per_month:.0f} hours a month "
+            f"({money.hours_known or 'as given'})"
+        )
     else:
         yield "  no rent is known for this device; give --rent"
     if money.buy and money.power_per_hour:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from carpool.models.model_source import ModelSource
+from carpool.models.model_source import of_catalogue
 from carpool.models.published_models import find_published
 from carpool.planning.engine_kind import EngineKind
 from carpool.planning.errors import PlanError
@@ -36,9 +36,7 @@ def choices(request: PlanRequest) -> list[Choice]:
         name = "Q4_K_M" if settings.engine is EngineKind.LLAMA_CPP else "awq"
         rows.append(_choice("4-bit weights", request, weight_format=name))
     if request.model.shape.experts is None and (moe := find_published(MOE_INSTEAD)):
-        model = ModelSource(moe.id, moe.shape, None, moe.source)
-        format = request.weight_format
-        rows.append(_choice(f"{moe.id} (MoE)", request, model=model, weight_format=format))
+        rows.append(_choice(f"{moe.id} (MoE)", request, model=of_catalogue(moe)))
     if not request.device.is_cpu and settings.engine is not EngineKind.EMBEDDED:
         rows.append(_another_device(request))
     return rows

@@ -1,5 +1,6 @@
 """Ready-to-paste commands, each flag with its reason."""
 
+import json
 import shlex
 from dataclasses import dataclass
 
@@ -96,10 +97,26 @@ def _vllm(plan: Plan) -> tuple[Flag, ...]:
         flags.append(
             Flag(f"--pipeline-parallel-size {settings.pipeline_parallel}", "layers over GPUs")
         )
+    flags += _vllm_extras(plan)
     if (name := plan.request.weight_format) in ("fp8", "awq", "gptq", "bnb-nf4"):
         method = {"bnb-nf4": "bitsandbytes"}.get(name, name)
         flags.append(Flag(f"--quantization {method}", f"weights planned as {name}"))
     return tuple(flags)
+
+
+def _vllm_extras(plan: Plan) -> list[Flag]:
+    """Weights in the host's memory, and tokens drafted ahead."""
+    settings, flags = plan.settings, []
+    if settings.host_offload:
+        why = "GiB of each rank's weights that stay in the host's memory: slower"
+        flags.append(Flag(f"--cpu-offload-gb {settings.host_offload / 2**30:.0f}", why))
+    if num_tokens := settings.num_draft_tokens:
+        draft = plan.request.draft
+        method = {"model": draft.name} if draft else {"method": "mtp"}
+        config = json.dumps(method | {"num_speculative_tokens": num_tokens})
+        why = "tokens drafted ahead: faster for few people, slower for many"
+        flags.append(Flag(f"--speculative-config {shlex.quote(config)}", why))
+    return flags
 
 
 def _sglang(plan: Plan) -> tuple[Flag, ...]:
@@ -114,6 +131,19 @@ def _sglang(plan: Plan) -> tuple[Flag, ...]:
         flags.append(Flag("--kv-cache-dtype fp8_e5m2", "half the memory of a token"))
     if settings.tensor_parallel > 1:
         flags.append(Flag(f"--tp {settings.tensor_parallel}", "weights over the GPUs"))
+    if settings.host_offload:
+        flags.append(Flag(f"--cpu-offload-gb {settings.host_offload / 2**30:.0f}",
+                          "GiB of weights that stay in the host's memory: slower"))  # fmt: skip
+    if draft := plan.request.draft:
+        flags.append(
+            Flag(
+                "--speculative-algorithm STANDALONE --speculative-draft-model-path "
+                f"{shlex.quote(draft.name)} --speculative-num-steps {settings.num_draft_tokens} "
+                "--speculative-eagle-topk 1 "
+                f"--speculative-num-draft-tokens {settings.num_draft_tokens + 1}",
+                "a small model drafts tokens ahead",
+            )
+        )
     return tuple(flags)
 
 
@@ -133,14 +163,28 @@ def _llama_server(plan: Plan) -> tuple[Flag, ...]:
     flags = [
         Flag(f"--parallel {slots}", "slots; each has a fixed share of the context"),
         Flag(f"--ctx-size {slots * length}", f"the slots divide it: {length} tokens each"),
-        Flag("--n-gpu-layers 999", "all layers on the GPU"),
+        _gpu_layers(plan),
         Flag("--flash-attn on", "without it, scores of the whole context take memory"),
     ]
+    if draft := plan.request.draft:
+        most = plan.settings.num_draft_tokens
+        text = f"--model-draft {shlex.quote(draft.name)}.gguf --draft-max {most}"
+        flags.append(Flag(text, "a small model drafts tokens ahead"))
     if types := _ggml_types(plan.settings.kv_dtype):
         keys, values = types
         why = "fewer bits an element: a token takes less memory"
         flags.append(Flag(f"--cache-type-k {keys} --cache-type-v {values}", why))
     return tuple(flags)
+
+
+def _gpu_layers(plan: Plan) -> Flag:
+    """Layers whose weights are not to stay in the host's memory."""
+    settings, shape = plan.settings, plan.request.model.shape
+    if not settings.host_offload:
+        return Flag("--n-gpu-layers 999", "all layers on the GPU")
+    share = settings.host_offload * settings.tensor_parallel / max(1.0, plan.weights.bytes.total)
+    layers = max(0, int(shape.num_layers * (1 - share)))
+    return Flag(f"--n-gpu-layers {layers}", f"of {shape.num_layers}; the processor does the rest")
 
 
 def _ggml_types(kv_dtype: str) -> tuple[str, str] | None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from carpool.hardware.device import Device, prices_as_of
 from carpool.planning.errors import require_positive
+from carpool.planning.figure import Known
 
 USD_PER_KWH = (0.10, 0.20, 0.40)
 """Low, usual, high; assumed: give your own."""
@@ -17,7 +18,8 @@ HOURS_PER_MONTH = 730.0
 @dataclass(frozen=True, slots=True)
 class Money:
     """USD. Ranges are (low, usual, high); None where no price is known. Break-even counts
-    hours of use, months at `hours_per_month` of use."""
+    hours of use, months at `hours_per_month` of use, which are known how
+    `hours_known` says; None if somebody gave them."""
 
     as_of: str
     rent_per_hour: tuple[float, float, float] | None
@@ -26,6 +28,7 @@ class Money:
     hours_per_month: float
     break_even_hours: tuple[float, float, float] | None
     break_even_months: tuple[float, float, float] | None
+    hours_known: Known | None = Known.ASSUMED
 
 
 def money(
@@ -36,6 +39,7 @@ def money(
     buy_usd: float | None = None,
     rent_usd_per_hour: float | None = None,
     usd_per_kwh: float | None = None,
+    hours_known: Known | None = Known.ASSUMED,
 ) -> Money:
     """Prices of one device replace the catalogue's. Raises `PlanError` for those below zero."""
     for name, value in (
@@ -55,7 +59,7 @@ def money(
                 _hours(buy, rent[0], power[2]))  # fmt: skip
         hours = ends
         months = (ends[0] / hours_per_month, ends[1] / hours_per_month, ends[2] / hours_per_month)
-    return Money(prices_as_of(), rent, buy, power, hours_per_month, hours, months)
+    return Money(prices_as_of(), rent, buy, power, hours_per_month, hours, months, hours_known)
 
 
 def _rent(device: Device, num_devices: int, own: float | None) -> tuple[float, float, float] | None:

@@ -19,6 +19,7 @@ from carpool.planning.people import InFlight, in_flight, people_for, seats_for
 from carpool.planning.profile import Profile
 from carpool.planning.settings import Settings, filled
 from carpool.planning.simple import SimplePlan, simple_plan
+from carpool.planning.speculation import with_draft_layers, with_draft_weights
 from carpool.planning.speed import Pace, Speed, speed_of
 from carpool.planning.verdict import missing_devices, start_up_trouble
 from carpool.scheduling.capacity import Capacity, Provenance
@@ -37,7 +38,8 @@ WAIT_SHARES = (0.01, 0.05)
 class PlanRequest:
     """What to plan. `weight_format` None is the format the model is stored in; `device_memory`
     replaces the catalogue's, in bytes; `num_people` None asks how many people there may be.
-    What a `calibration` measured replaces what would be assumed."""
+    What a `calibration` measured replaces what would be assumed. A `draft` model drafts the
+    tokens of `settings.num_draft_tokens`."""
 
     model: ModelSource
     device: Device
@@ -48,6 +50,7 @@ class PlanRequest:
     weight_format: str | None = None
     device_memory: Figure | None = None
     calibration: Calibration | None = None
+    draft: ModelSource | None = None
 
     def __post_init__(self) -> None:
         require_positive("people", self.num_people)
@@ -111,16 +114,18 @@ class Plan:
 def make_plan(request: PlanRequest) -> Plan:
     """Raises `PlanError` for what no plan can be made of; a model that does not fit is a plan
     with `trouble`."""
-    shape = request.model.shape
     _check_engine(request)
+    _check_draft(request)
+    shape = _shape(request)
     total = request.device_memory or device_memory(request.device)
     weights = weights_of(request.model, request.weight_format)
-    settings = _with_policy(request, weights, total)
+    loaded = _loaded(request, weights)
+    settings = _with_policy(request, shape, loaded, total)
     _check_lengths(shape, settings, request.profile)
     measured = request.calibration
     memory = plan_memory(
         shape,
-        weights,
+        loaded,
         settings,
         total,
         overhead_bytes=None if measured is None else measured.overhead_bytes,
@@ -161,9 +166,8 @@ def weights_of(model: ModelSource, format_name: str | None) -> Weights:
         return Weights(model.stored.bytes, format, Known.MEASURED)
     format = find_format(format_name or shape.quantization or shape.dtype)
     width = shape.experts.intermediate_size if shape.experts else None
-    return Weights(
-        weight_bytes(shape.parameters, format, shape.dtype, width), format, Known.PUBLISHED
-    )
+    known = Known.ASSUMED if model.is_assumed else Known.PUBLISHED
+    return Weights(weight_bytes(shape.parameters, format, shape.dtype, width), format, known)
 
 
 def _check_engine(request: PlanRequest) -> None:
@@ -180,6 +184,38 @@ def runs_embedded(shape: ModelShape) -> bool:
     return shape.model_type in IR_ARCHITECTURES and shape.experts is None
 
 
+def _check_draft(request: PlanRequest) -> None:
+    model, num_tokens = request.model, request.settings.num_draft_tokens
+    if request.draft is not None and not num_tokens:
+        raise PlanError(
+            f"{request.draft.name} drafts no tokens; say how many, like --draft-tokens 4"
+        )
+    if num_tokens and request.draft is None and not model.shape.num_draft_layers:
+        raise PlanError(
+            f"{model.name} has no layers that draft tokens; name a small model that does, "
+            "like --draft qwen3-0.6b"
+        )
+    if request.draft is not None and request.settings.engine is EngineKind.EMBEDDED:
+        raise PlanError("Carpool's own engine does not speculate; plan without --draft")
+
+
+def _shape(request: PlanRequest) -> ModelShape:
+    """Of the model, with what its draft model keeps."""
+    if request.draft is None:
+        return request.model.shape
+    return with_draft_layers(request.model.shape, request.draft.shape)
+
+
+def _loaded(request: PlanRequest, weights: Weights) -> Weights:
+    """Of the model and its draft model."""
+    draft = _draft_weights(request)
+    return weights if draft is None else with_draft_weights(weights, draft)
+
+
+def _draft_weights(request: PlanRequest) -> Weights | None:
+    return None if request.draft is None else weights_of(request.draft, None)
+
+
 def _check_lengths(shape: ModelShape, settings: Settings, profile: Profile) -> None:
     length = settings.max_model_len or 1
     if shape.max_model_len and length > shape.max_model_len:
@@ -194,13 +230,15 @@ def _check_lengths(shape: ModelShape, settings: Settings, profile: Profile) -> N
         )
 
 
-def _with_policy(request: PlanRequest, weights: Weights, total: Figure) -> Settings:
+def _with_policy(
+    request: PlanRequest, shape: ModelShape, weights: Weights, total: Figure
+) -> Settings:
     """Filled in, with two of the engine's defaults replaced by a policy.
 
     max_model_len: four average contexts, not all that the model can, and less where one such
     sequence does not fit. max_num_seqs: what the people need, as each takes memory for logits.
     """
-    shape, asked = request.model.shape, request.settings
+    asked = request.settings
     if asked.engine is EngineKind.EMBEDDED and asked.kv_dtype == "auto":
         asked = replace(asked, kv_dtype="bf16" if request.device.has_bf16 else "f32")
     settings = filled(asked, total.value, request.device.name, shape.max_model_len)
@@ -274,10 +312,17 @@ def _nominal_bits(format: WeightFormat) -> float:
 
 def _with_people(plan: Plan) -> Plan:
     request, settings = plan.request, plan.settings
-    profile, shape = request.profile, request.model.shape
+    profile = request.profile
     per_seq = plan.pool.demand.of_sequence(profile.context_tokens)
     speed = replace(
-        speed_of(shape, plan.weights, settings, request.device, request.num_devices, per_seq),
+        speed_of(
+            request.model.shape,
+            plan.weights,
+            settings,
+            request.device,
+            per_seq,
+            _draft_weights(request),
+        ),
         measured=request.calibration,
     )
     service = service_of(speed, profile)

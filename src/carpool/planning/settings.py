@@ -45,6 +45,8 @@ class Settings:
     lora_rank: int = 0
     """Of the adapter that vLLM makes room for; 0 for none."""
     num_draft_tokens: int = 0
+    host_offload: float = 0.0
+    """Bytes of each rank's weights that stay in the host's memory."""
     latent_cache: bool = True
     """False where an engine keeps the keys and values of all heads of an MLA model."""
     flash_attention: bool = True

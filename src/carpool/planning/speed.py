@@ -17,6 +17,7 @@ from carpool.planning.errors import PlanError
 from carpool.planning.figure import Figure, Known
 from carpool.planning.memory import Weights
 from carpool.planning.settings import Settings
+from carpool.planning.speculation import tokens_per_step
 
 BANDWIDTH_SHARE = (0.55, 0.75, 0.9)
 """Of the peak bandwidth that decoding reaches: low, usual, high."""
@@ -26,6 +27,11 @@ STEP_SECONDS = (0.0005, 0.001, 0.004)
 """Of a step that is neither reading nor multiplying: scheduling, launches, sampling."""
 MEASURED_SPREAD = (1.1, 1.0, 0.9)
 """Of step times that were measured: from one day to the next."""
+HOST_LINK_GBS = (12.0, 20.0, 45.0)
+"""Of weights in the host's memory: over PCIe 3, 4 and 5 with 16 lanes, less what is lost; the
+processor's own memory, where it multiplies with them, is no faster. Assumed."""
+DRAFT_STEP_SECONDS = 0.0005
+"""Of a pass of a draft model beside its reading; assumed."""
 PARALLEL_SHARE = 0.85
 """Of a further device's speed that tensor parallelism leaves, between cards in one machine."""
 
@@ -55,6 +61,11 @@ class Speed:
     bandwidth: float
     flops: float
     measured: Calibration | None = None
+    host_bytes: float = 0.0
+    """Of each device's weights, those that a step fetches from the host's memory."""
+    draft_bytes: float = 0.0
+    """Weights of the draft model, read once for each token that it drafts."""
+    num_draft_tokens: int = 0
 
     def read_bytes(self, num_seqs: float) -> float:
         """In a step: of routed experts those that some sequence needs."""
@@ -66,21 +77,37 @@ class Speed:
         if self.measured is not None:
             return self.measured.step_seconds(num_seqs) * MEASURED_SPREAD[guess]
         read = self.read_bytes(num_seqs) / (self.bandwidth * BANDWIDTH_SHARE[guess])
-        multiply = 2 * self.active_parameters * num_seqs / (self.flops * FLOPS_SHARE[guess])
-        return max(read, multiply) + STEP_SECONDS[2 - guess]
+        rows = num_seqs * (1 + self.num_draft_tokens)
+        multiply = 2 * self.active_parameters * rows / (self.flops * FLOPS_SHARE[guess])
+        fetch = self._fetch_seconds(guess)
+        return max(read, multiply) + fetch + self._draft_seconds(guess) + STEP_SECONDS[2 - guess]
+
+    def _fetch_seconds(self, guess: int) -> float:
+        return self.host_bytes / (HOST_LINK_GBS[guess] * 1e9)
+
+    def _draft_seconds(self, guess: int) -> float:
+        one = self.draft_bytes / (self.bandwidth * BANDWIDTH_SHARE[guess])
+        return self.num_draft_tokens * (one + DRAFT_STEP_SECONDS)
+
+    def tokens_per_step(self, guess: int = 1) -> float:
+        """Of one sequence; what was measured is of tokens already."""
+        if self.measured is not None:
+            return 1.0
+        return tokens_per_step(self.num_draft_tokens, guess)
 
     def prefill_seconds(self, num_tokens: float, guess: int = 1) -> float:
         if self.measured is not None:
             return self.measured.prefill_seconds(num_tokens) * MEASURED_SPREAD[guess]
         multiply = 2 * self.active_parameters * num_tokens / (self.flops * FLOPS_SHARE[guess])
         read = (self.weight_bytes + self.expert_bytes) / (self.bandwidth * BANDWIDTH_SHARE[guess])
-        return max(multiply, read) + STEP_SECONDS[2 - guess]
+        return max(multiply, read) + self._fetch_seconds(guess) + STEP_SECONDS[2 - guess]
 
     def service_seconds(self, num_seqs: int, prompt_tokens: float, output_tokens: int) -> float:
         """A request from first to last token among `num_seqs`: while others prefill, it waits,
         so each of them costs everybody a prefill."""
         alone = self.prefill_seconds(prompt_tokens)
-        return num_seqs * alone + output_tokens * self.step_seconds(num_seqs)
+        steps = output_tokens / self.tokens_per_step()
+        return num_seqs * alone + steps * self.step_seconds(num_seqs)
 
     def pace(self, num_seqs: int, prompt_tokens: float) -> Pace:
         def around(seconds: Callable[[int], float]) -> Figure:
@@ -92,7 +119,8 @@ class Speed:
                 self.prefill_seconds(prompt_tokens, guess) + self.step_seconds(num_seqs, guess)
             )
         )
-        rate = Figure(1 / step.value, 1 / step.high, 1 / step.low, self.known)
+        slow, usual, fast = (self.tokens_per_step(guess) for guess in range(3))
+        rate = Figure(usual / step.value, slow / step.high, fast / step.low, self.known)
         return Pace(num_seqs, step, rate, rate.scaled(num_seqs), first)
 
     @property
@@ -123,8 +151,8 @@ def speed_of(
     weights: Weights,
     settings: Settings,
     device: Device,
-    num_devices: int,
     bytes_per_seq: float,
+    draft: Weights | None = None,
 ) -> Speed:
     """`bytes_per_seq` are the keys and values of one sequence, on one rank."""
     ranks = settings.tensor_parallel
@@ -142,7 +170,19 @@ def speed_of(
         active_parameters=shape.parameters.active,
         bandwidth=device.bandwidth_gbs * 1e9 * parallel,
         flops=_flops(device, weights) * parallel,
+        host_bytes=settings.host_offload,
+        draft_bytes=_draft_bytes(shape, weights, draft) if settings.num_draft_tokens else 0.0,
+        num_draft_tokens=settings.num_draft_tokens,
     )
+
+
+def _draft_bytes(shape: ModelShape, weights: Weights, draft: Weights | None) -> float:
+    """Of a model of its own, or of the layers that a model has for it."""
+    if draft is not None:
+        return draft.bytes.total
+    sizes = weights.bytes
+    layer = sizes.dense + sizes.experts * shape.parameters.active_experts
+    return shape.num_draft_layers * layer / shape.num_layers
 
 
 CPU_TFLOPS = 1.0

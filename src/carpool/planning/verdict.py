@@ -15,9 +15,10 @@ def missing_devices(settings: Settings, num_devices: int) -> str | None:
     """Each rank has a device of its own: an engine asked for more ends before it loads."""
     if settings.num_ranks <= num_devices:
         return None
+    are = "is" if num_devices == 1 else "are"
     return (
-        f"tensor x pipeline x data parallel is {settings.num_ranks}, but there are {num_devices} "
-        "devices"
+        f"tensor x pipeline x data parallel takes {settings.num_ranks} devices, and there {are} "
+        f"{num_devices}"
     )
 
 
