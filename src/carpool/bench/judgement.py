@@ -41,10 +41,20 @@ def notes_of(records: Sequence[RequestRecord], num_cancelled: int) -> Iterator[s
             f"{num_silent} of {len(answered)} answers report no usage: their output tokens are "
             "counted by chunks, which may hold several"
         )
+    short = [each for each in answered if each.asks_for_all and _is_short(each)]
+    if short:
+        yield (
+            f"{len(short)} of {len(answered)} answers ended before the tokens asked for: the "
+            "endpoint ignores ignore_eos"
+        )
     if num_whole := sum(not each.is_stream for each in answered):
         yield f"{num_whole} answers came in one piece: their first token is their end"
     if num_cancelled:
         yield f"{num_cancelled} requests were in flight at the stop and are not counted"
+
+
+def _is_short(record: RequestRecord) -> bool:
+    return record.is_usage_reported and record.output_tokens < record.max_tokens
 
 
 def _first_text(records: Sequence[RequestRecord], error: str) -> str:

@@ -11,7 +11,8 @@ class RequestRecord:
 
     `due`: when it was to be sent, which is where its clock starts. `first_token` is the first
     content, reasoning or tool call; `first_answer_token` the first that is no reasoning.
-    `token_times` are those of the chunks that held any. `error` is None for a whole answer.
+    `asks_for_all`: the answer was to have just `max_tokens`. `token_times` are those of the
+    chunks that held any. `error` is None for a whole answer.
     """
 
     number: int
@@ -31,6 +32,7 @@ class RequestRecord:
     finish_reason: str | None = None
     queue_ms: float | None = None
     max_tokens: int = 0
+    asks_for_all: bool = False
     is_stream: bool = True
     token_times: "array[float]" = field(default_factory=lambda: array("d"))
 

@@ -171,6 +171,7 @@ class _Run:
                     if not await self._sleep_until(start + offset):
                         return
                     group.create_task(self._converse(start + offset))
+                await asyncio.sleep(0)  # the last ones begin
                 self._close("arrivals")
                 return
             for number in range(load.size):
@@ -236,10 +237,10 @@ class _Run:
         return self._rng.expovariate(1 / load.think_s)
 
     async def _sleep_until(self, when: float) -> bool:
-        """False: nothing is to be sent any more."""
-        wait_s = when - _clock()
-        if wait_s > 0 and not self._ended_by:
-            loop = asyncio.get_running_loop()
+        """False: nothing is to be sent any more. Never early: what is sent before the warm-up's
+        end would not be counted."""
+        loop = asyncio.get_running_loop()
+        while (wait_s := when - _clock()) > 0 and not self._ended_by:
             sleeper = loop.create_future()
             timer = loop.call_later(wait_s, _wake, sleeper)
             self._sleepers.add(sleeper)

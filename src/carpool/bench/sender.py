@@ -105,6 +105,7 @@ class Sender:
             finish_reason=answer.finish_reason,
             queue_ms=_number(exchange.headers.get(b"x-carpool-queue-ms")),
             max_tokens=prompt.max_tokens,
+            asks_for_all=not prompt.ends_at_eos,
             is_stream=answer.is_stream,
             token_times=answer.token_times,
         )
