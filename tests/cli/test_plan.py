@@ -136,7 +136,11 @@ def test_what_does_not_fit_is_said_with_what_would(run: Run) -> None:
         (["qwen3-8b", "--gpu", "4090", "--gpus", "-1"], "--gpus is -1; it must be above 0"),
         (["qwen3-8b", "--gpu", "4090", "--max-model-len", "99k"], "made for 40,960 tokens"),
         (["qwen3-8b", "--gpu", "4090", "--weights", "q9"], "weight format 'q9' is not known"),
-        (["qwen3-8b", "--gpu", "4090", "--kv-cache-dtype", "z"], "type 'z' is not known"),
+        (["qwen3-8b", "--gpu", "4090", "--kv-cache-dtype", "z"], "no KV cache type 'z'; give one of auto"),
+        (
+            ["qwen3-8b", "--gpu", "4090", "--kv-cache-dtype", "q8_0/q4_0"],
+            "keeps keys and values in one type",
+        ),
         (["qwen3-8b", "--gpu", "4090", "--engine", "z"], "engine 'z' is not known; give one of"),
         (["qwen3-8b", "--gpu", "4090", "--profile", "z"], "profile 'z' is not known; give one"),
         (["gpt-oss-20b", "--engine", "embedded"], "does not run 'gpt_oss'; it runs llama, mistral"),

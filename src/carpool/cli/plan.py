@@ -121,6 +121,9 @@ def plan(
         int | None, typer.Option(help="GPUs that share each layer.", show_default="--gpus")
     ] = None,
     pipeline_parallel: Annotated[int, typer.Option(help="Stages of layers.")] = 1,
+    data_parallel: Annotated[
+        int, typer.Option(help="Engines, each with GPUs of its own; others share the queue.")
+    ] = 1,
     expert_parallel: Annotated[
         int | None,
         typer.Option(help="GPUs that share the experts.", show_default="--tensor-parallel"),
@@ -189,8 +192,10 @@ def plan(
         max_num_seqs=max_num_seqs,
         memory_share=memory_share,
         kv_dtype=kv_cache_dtype,
-        tensor_parallel=tensor_parallel or max(1, count // max(1, pipeline_parallel)),
+        tensor_parallel=tensor_parallel
+        or max(1, count // max(1, pipeline_parallel * data_parallel)),
         pipeline_parallel=pipeline_parallel,
+        data_parallel=data_parallel,
         expert_parallel=expert_parallel,
         num_draft_tokens=draft_tokens,
         host_offload=0.0 if host_offload is None else float(parse_size(host_offload)),

@@ -4,6 +4,7 @@ how it is known."""
 from dataclasses import asdict
 from typing import Any
 
+from carpool.planning.as_text import shape_known
 from carpool.planning.choices import Choice
 from carpool.planning.figure import Figure
 from carpool.planning.flags import Command
@@ -42,8 +43,10 @@ def plan_as_dict(
         "memory_bytes_per_device": memory,
         "kv_cache": {
             "bytes_per_token": plan.pool.bytes_per_token,
+            "bytes_per_token_known": shape_known(plan),
             "state_bytes_per_sequence": plan.pool.demand.state,
             "tokens": plan.pool.kv_tokens,
+            "tokens_known": plan.memory.kv_cache.known,
             "block_size": plan.pool.block_size,
         },
         "sequences": {
@@ -110,8 +113,9 @@ def _choice(choice: Choice) -> dict[str, Any]:
         "fits": plan.trouble is None,
         "trouble": plan.trouble,
         "context_tokens": plan.request.profile.context_tokens,
-        "at_context": plan.seqs_at_context.value,
-        "at_full": plan.seqs_at_full.value,
+        "engines": plan.settings.data_parallel,
+        "at_context": plan.seqs_at_context.value * plan.settings.data_parallel,
+        "at_full": plan.seqs_at_full.value * plan.settings.data_parallel,
         "people": plan.people.most_people[0] if plan.people else None,
     }
 

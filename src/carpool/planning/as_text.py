@@ -7,6 +7,7 @@ from carpool.planning.figure import GIB, Figure, Known
 from carpool.planning.flags import ENGINE_ADVICE, Command
 from carpool.planning.money import Money
 from carpool.planning.plan import Plan
+from carpool.planning.profile import Profile
 
 BAR = 40
 
@@ -93,16 +94,26 @@ def _sequences(plan: Plan) -> str:
     per_token = plan.pool.bytes_per_token / 1024
     state = plan.pool.demand.state
     lines = [
-        f"KV cache: {plan.pool.kv_tokens:,} tokens, {per_token:,.1f} KiB each on one device"
-        + (f", and {state / 2**20:,.1f} MiB of state a sequence" if state else ""),
+        f"KV cache: {plan.pool.kv_tokens:,} tokens ({plan.memory.kv_cache.known}), "
+        f"{per_token:,.1f} KiB each on one device"
+        + (f", and {state / 2**20:,.1f} MiB of state a sequence" if state else "")
+        + f" ({shape_known(plan)})",
         f"  {'sequences at once':22} {'of ' + format(context, ',') + ' tokens':>20} "
         f"{'of ' + format(full, ',') + ' (full)':>22}",
-        f"  {'planned':22} {whole(plan.seqs_at_context):>20} {whole(plan.seqs_at_full):>22}",
+        f"  {'planned':22} {whole(plan.seqs_at_context):>20} {whole(plan.seqs_at_full):>22}  "
+        f"{plan.seqs_at_context.known}",
         f"  {'by the simple formula':22} {plan.simple.num_seqs(context):>20,} "
         f"{plan.simple.num_seqs(full):>22,}",
         f"  ({_difference(plan)})",
     ]
     return "\n".join(lines)
+
+
+def shape_known(plan: Plan) -> Known:
+    """How the dimensions of the model are known."""
+    if plan.request.model.stored is not None:
+        return Known.MEASURED
+    return Known.ASSUMED if plan.request.model.is_assumed else Known.PUBLISHED
 
 
 def _difference(plan: Plan) -> str:
@@ -129,7 +140,7 @@ def _people(plan: Plan) -> str:
     return "\n".join(
         [
             f"People ({profile.name}: {profile.prompt_tokens:,} + {profile.output_tokens:,} tokens,"
-            f" {profile.think_seconds:g} s between; assumed, see --json for sources)",
+            f" {profile.think_seconds:g} s between; {_profile_known(profile)})",
             f"  {people.num_people} people have {flight.mean:.1f} requests in flight on average, "
             f"{flight.p99} at the 99th percentile; {flight.wait_share:.1%} of them wait",
             f"  seats: {people.num_seats}, {verdict}; 1 % of waits needs {people.seats[0]}, "
@@ -138,6 +149,11 @@ def _people(plan: Plan) -> str:
             f"{_at_most(people.most_people[1])} (5 %)",
         ]
     )
+
+
+def _profile_known(profile: Profile) -> str:
+    is_measured = any(source.startswith("measured") for _, source in profile.sources)
+    return "measured" if is_measured else "assumed, see --json for sources"
 
 
 def _at_most(count: int) -> str:
@@ -175,7 +191,7 @@ def _speed(plan: Plan) -> str:
 def _choices(choices: Sequence[Choice]) -> str:
     lines = [
         "What one decision buys, cheapest first",
-        f"  {'':34} {'context':>8} {'sequences':>10} {'full':>6} {'people':>8} {'tokens/s':>9}",
+        f"  {'':34} {'context':>8} {'sequences':>10} {'full':>6} {'people':>8} {'tokens/s':>10}",
     ]
     lines += [_choice_row(choice) for choice in choices]
     return "\n".join(lines)
@@ -189,8 +205,9 @@ def _choice_row(choice: Choice) -> str:
         return f"  {choice.name:34} {'does not fit':>17}"
     return (
         f"  {choice.name:34} {plan.request.profile.context_tokens:8,} "
-        f"{plan.seqs_at_context.value:10,.0f} {plan.seqs_at_full.value:6,.0f} "
-        f"{plan.people.most_people[0]:8,} {between(plan.planned.tokens_per_second):>9}"
+        f"{plan.seqs_at_context.value * plan.settings.data_parallel:10,.0f} "
+        f"{plan.seqs_at_full.value * plan.settings.data_parallel:6,.0f} "
+        f"{plan.people.most_people[0]:8,} {between(plan.planned.tokens_per_second):>10}"
     )
 
 
@@ -225,7 +242,10 @@ def _money_lines(money: Money, plan: Plan) -> Iterator[str]:
         yield "  no rent is known for this device; give --rent"
     if money.buy and money.power_per_hour:
         low, _, high = money.power_per_hour
-        yield f"  buy {money.buy:,.0f} with a host, power {low:.2f} to {high:.2f} an hour"
+        yield (
+            f"  buy {money.buy:,.0f} with a host, power {low:.2f} to {high:.2f} an hour "
+            "(host and power assumed)"
+        )
     elif not money.buy:
         yield "  no price is known for this device; give --price"
     if money.break_even_hours and money.break_even_months:

@@ -38,7 +38,7 @@ def choices(request: PlanRequest) -> list[Choice]:
     if request.model.shape.experts is None and (moe := find_published(MOE_INSTEAD)):
         rows.append(_choice(f"{moe.id} (MoE)", request, model=of_catalogue(moe)))
     if not request.device.is_cpu and settings.engine is not EngineKind.EMBEDDED:
-        rows.append(_another_device(request))
+        rows += [_another_device(request), _another_engine(request)]
     return rows
 
 
@@ -51,6 +51,19 @@ def _another_device(request: PlanRequest) -> Choice:
     settings = replace(request.settings, tensor_parallel=ranks)
     num_devices = max(request.num_devices, ranks * settings.pipeline_parallel)
     return _choice(name, request, settings=settings, num_devices=num_devices)
+
+
+def _another_engine(request: PlanRequest) -> Choice:
+    """As many devices again, with an engine of their own: twice the seats, none the faster."""
+    settings = request.settings
+    replicas = 2 * settings.data_parallel
+    num_devices = replicas * settings.tensor_parallel * settings.pipeline_parallel
+    return _choice(
+        f"{num_devices} GPUs ({replicas} engines)",
+        request,
+        settings=replace(settings, data_parallel=replicas),
+        num_devices=max(request.num_devices, num_devices),
+    )
 
 
 def _choice(name: str, request: PlanRequest, **changes: object) -> Choice:

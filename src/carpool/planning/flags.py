@@ -91,6 +91,10 @@ def _vllm(plan: Plan) -> tuple[Flag, ...]:
         flags.append(
             Flag(f"--tensor-parallel-size {settings.tensor_parallel}", "weights over the GPUs")
         )
+    if settings.data_parallel > 1:
+        flags.append(
+            Flag(f"--data-parallel-size {settings.data_parallel}", "engines, each with GPUs")
+        )
     if settings.expert_parallel:
         flags.append(Flag("--enable-expert-parallel", "whole experts on each GPU"))
     if settings.pipeline_parallel > 1:
@@ -127,6 +131,8 @@ def _sglang(plan: Plan) -> tuple[Flag, ...]:
         Flag(f"--max-running-requests {_seats(plan)}", "the plan's seats"),
         Flag(f"--mem-fraction-static {share:.2f}", "weights and cache; activations take the rest"),
     ]
+    if (name := plan.request.weight_format) in ("fp8", "awq", "gptq"):
+        flags.append(Flag(f"--quantization {name}", f"weights planned as {name}"))
     if settings.kv_dtype.startswith("fp8"):
         flags.append(Flag("--kv-cache-dtype fp8_e5m2", "half the memory of a token"))
     if settings.tensor_parallel > 1:
@@ -134,6 +140,15 @@ def _sglang(plan: Plan) -> tuple[Flag, ...]:
     if settings.host_offload:
         flags.append(Flag(f"--cpu-offload-gb {settings.host_offload / 2**30:.0f}",
                           "GiB of weights that stay in the host's memory: slower"))  # fmt: skip
+    if settings.data_parallel > 1:
+        flags.append(Flag(f"--dp {settings.data_parallel}", "engines, each with GPUs of its own"))
+    if settings.num_draft_tokens and plan.request.draft is None:
+        steps = settings.num_draft_tokens
+        text = (
+            f"--speculative-algorithm EAGLE --speculative-num-steps {steps} "
+            f"--speculative-eagle-topk 1 --speculative-num-draft-tokens {steps + 1}"
+        )
+        flags.append(Flag(text, "the model's own layers draft tokens ahead"))
     if draft := plan.request.draft:
         flags.append(
             Flag(
@@ -149,12 +164,22 @@ def _sglang(plan: Plan) -> tuple[Flag, ...]:
 
 def _tgi(plan: Plan) -> tuple[Flag, ...]:
     length = _length(plan)
-    return (
+    settings = plan.settings
+    flags = [
         Flag(f"--max-total-tokens {length}", _length_reason(plan)),
         Flag(f"--max-input-tokens {length - 1}", "the rest is for the answer"),
         Flag(f"--max-concurrent-requests {2 * _seats(plan)}", "seats, and as many that wait"),
-        Flag(f"--num-shard {plan.settings.tensor_parallel}", "weights over the GPUs"),
-    )
+        Flag(f"--cuda-memory-fraction {settings.memory_share or 0.9:.2f}",
+             "share of the card; prefixes are cached unless PREFIX_CACHING=0"),
+        Flag(f"--num-shard {settings.tensor_parallel}", "weights over the GPUs"),
+    ]  # fmt: skip
+    if settings.kv_dtype.startswith("fp8"):
+        flags.append(Flag("--kv-cache-dtype fp8_e5m2", "half the memory of a token"))
+    if method := {"awq": "awq", "gptq": "gptq", "fp8": "fp8", "bnb-nf4": "bitsandbytes-nf4"}.get(
+        plan.request.weight_format or ""
+    ):
+        flags.append(Flag(f"--quantize {method}", f"weights planned as {method}"))
+    return tuple(flags)
 
 
 def _llama_server(plan: Plan) -> tuple[Flag, ...]:
@@ -205,15 +230,26 @@ def _ollama(plan: Plan) -> tuple[Flag, ...]:
     return (
         Flag(f"OLLAMA_NUM_PARALLEL={slots}", "slots; each has the whole context length"),
         Flag(f"OLLAMA_CONTEXT_LENGTH={length}", _length_reason(plan)),
-        Flag("OLLAMA_FLASH_ATTENTION=1", "a smaller compute buffer"),
+        Flag("OLLAMA_FLASH_ATTENTION=1", "a smaller compute buffer; 8-bit caches need it"),
+        Flag(f"OLLAMA_KV_CACHE_TYPE={_ollama_kv(plan)}", "of keys and values"),
         Flag("ollama serve", "and pull the model in the weights you planned with"),
     )
 
 
+def _ollama_kv(plan: Plan) -> str:
+    """It has one type for both, of three."""
+    keys, _ = _ggml_types(plan.settings.kv_dtype) or ("f16", "")
+    return keys if keys in ("q8_0", "q4_0") else "f16"
+
+
 def _carpool(plan: Plan) -> tuple[Flag, ...]:
-    if plan.settings.engine is not EngineKind.EMBEDDED:
-        name = plan.settings.engine.value
-        return (Flag(f"--backend {name}", "a key per person and a fair queue before the engine"),)
+    """The engine's own flags come after "--"; what it is started with, admission knows, too."""
+    engine = plan.settings.engine
+    if engine is not EngineKind.EMBEDDED:
+        why = "a key per person and a fair queue before the engine"
+        own = {EngineKind.VLLM: _vllm, EngineKind.SGLANG: _sglang}.get(engine, _llama_server)
+        return (Flag(f"--backend {engine}", why), Flag("--", "what follows is the engine's"),
+                *own(plan))  # fmt: skip
     return (
         Flag(f"--max-model-len {_length(plan)}", _length_reason(plan)),
         Flag(f"--max-num-seqs {_seats(plan)}", "the plan's seats"),

@@ -12,7 +12,7 @@ from carpool.planning.calibration import Calibration
 from carpool.planning.engine_kind import EngineKind
 from carpool.planning.errors import PlanError, require_positive
 from carpool.planning.figure import GIB, Figure, Known
-from carpool.planning.kv_dtype import kv_element
+from carpool.planning.kv_dtype import check_kv_dtype, kv_element
 from carpool.planning.kv_pool import KVPool, make_pool
 from carpool.planning.memory import MemoryPlan, Weights, plan_memory
 from carpool.planning.people import InFlight, in_flight, people_for, seats_for
@@ -61,8 +61,8 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class PeoplePlan:
-    """`num_people` as asked, or the most that 1 % of waits allow. `seats`: for each of
-    `WAIT_SHARES`. `is_enough`: at most 5 % of requests wait for a seat."""
+    """`num_people` as asked, or the most that 1 % of waits allow; `num_seats` of all replicas.
+    `seats`: for each of `WAIT_SHARES`. `is_enough`: at most 5 % of requests wait for a seat."""
 
     num_people: int
     num_seats: int
@@ -79,8 +79,8 @@ class PeoplePlan:
 class Plan:
     """`trouble` says why the engine would not start; then there are no people and no speed.
 
-    Sequences: at the profile's average context and at the full one. `double` is the pace at
-    twice the planned concurrency.
+    Sequences: at the profile's average context and at the full one, of one replica. `double` is
+    the pace at twice the planned concurrency.
     """
 
     request: PlanRequest
@@ -103,9 +103,11 @@ class Plan:
         context. None if nothing would start."""
         if self.trouble or self.people is None:
             return None
+        replicas = self.settings.data_parallel
+        asked = self.request.settings.max_num_seqs
         return Capacity(
-            max_num_seqs=self.request.settings.max_num_seqs or max(1, self.people.num_seats),
-            kv_tokens=max(1, self.pool.kv_tokens),
+            max_num_seqs=asked * replicas if asked else max(1, self.people.num_seats),
+            kv_tokens=max(1, self.pool.kv_tokens * replicas),
             max_model_len=self.settings.max_model_len or 1,
             provenance=Provenance.PREDICTED,
         )
@@ -172,6 +174,7 @@ def weights_of(model: ModelSource, format_name: str | None) -> Weights:
 
 def _check_engine(request: PlanRequest) -> None:
     shape = request.model.shape
+    check_kv_dtype(request.settings.engine, request.settings.kv_dtype)
     if request.settings.engine is EngineKind.EMBEDDED and not runs_embedded(shape):
         raise PlanError(
             f"Carpool's own engine does not run {shape.model_type!r}; it runs "
@@ -325,11 +328,16 @@ def _with_people(plan: Plan) -> Plan:
         ),
         measured=request.calibration,
     )
-    service = service_of(speed, profile)
+    replicas = settings.data_parallel
+    alone = service_of(speed, profile)
+
+    def service(num_seqs: int) -> float:
+        return alone(-(-num_seqs // replicas))
+
     # llama-server's slots have a fixed share of the context each, used or not.
     has_slots = settings.engine is EngineKind.LLAMA_CPP
     fit = max(1, int((plan.seqs_at_full if has_slots else plan.seqs_at_context).value))
-    seats = min(fit, settings.max_num_seqs or fit)
+    seats = min(fit, settings.max_num_seqs or fit) * replicas
     most = tuple(people_for(seats, profile.think_seconds, service, share) for share in WAIT_SHARES)
     num_people = request.num_people or max(1, most[0])
     wanted = [seats_for(num_people, profile.think_seconds, service, s) for s in WAIT_SHARES]
@@ -340,7 +348,7 @@ def _with_people(plan: Plan) -> Plan:
         seats=(wanted[0], wanted[1]),
         most_people=(most[0], most[1]),
     )
-    planned = max(1, people.in_flight.p99)
+    planned = max(1, -(-people.in_flight.p99 // replicas))
     return replace(
         plan,
         speed=speed,
