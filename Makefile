@@ -4,6 +4,7 @@ MODEL ?= smollm2-135m
 ARGS ?=
 VLLM ?=
 VLLM_MODEL ?=
+CHROMIUM ?=
 SHELL := /bin/sh
 BIN := .venv/bin
 PEERS := .venv/peers
@@ -17,13 +18,14 @@ unexport PYTHONPATH
 PYTHON ?=
 NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help serve test test-all lint bench-engine bench-gateway bench-fairness bench-planner bench-peers lab lock clean test-vllm install-lab install-dev install-bench venv
+.PHONY: help serve test test-all test-browser lint bench-engine bench-gateway bench-fairness bench-planner bench-peers lab lock clean test-vllm install-lab install-dev install-bench venv
 
 help:
 	@echo 'make serve         install what is needed, fetch the demo model, serve it'
 	@echo '                   (MODEL=name or path, ARGS="--port 8080 ...")'
 	@echo 'make test          run all tests that need no other service (ARGS="-k name")'
 	@echo 'make test-all      make test with PostgreSQL, Redis, nginx, Caddy, where installed'
+	@echo 'make test-browser  test the pages in a real browser (CHROMIUM=its executable)'
 	@echo 'make test-vllm     test against a real vLLM (VLLM=its executable, VLLM_MODEL=a model)'
 	@echo 'make lint          ruff, mypy, import contracts'
 	@echo 'make bench-engine  measure the engine against its peers on this machine'
@@ -43,6 +45,13 @@ test: install-dev
 
 test-all: install-dev
 	@.ci/services $(MAKE) --no-print-directory test
+
+test-browser: install-dev
+	@for program in "$(CHROMIUM)" chromium chromium-browser google-chrome; do \
+		found="$$(command -v "$$program")" && break; done; \
+	if [ -z "$$found" ]; then \
+		echo 'carpool: there is no Chromium; install it, with chromedriver, or give CHROMIUM=' >&2; exit 2; fi; \
+	CARPOOL_TEST_CHROMIUM="$$found" $(BIN)/python -m pytest tests/browser $(ARGS)
 
 test-vllm: install-dev
 	@if [ -z "$(VLLM)" ] || [ -z "$(VLLM_MODEL)" ]; then \

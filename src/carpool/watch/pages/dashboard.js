@@ -15,12 +15,14 @@ import { showUsage } from "./usage.js";
 const NOW_S = 2;
 const SLOW_S = 15;
 const STALE_S = 3 * NOW_S + 4;
+const MOST_FAILED = 2;
 const JUMP_S = 60;
 
 const state = { now: null, outlook: null, series: null, alerts: null };
 const troubles = new Map();
 const clock = { offset: null, jump: null };
 let heardAt = 0;
+let numFailed = 0;
 let polls = [];
 
 const day = new DayChart((range) => { state.range = range; slowPoll("series")?.now(); });
@@ -65,12 +67,13 @@ async function askNow() {
   try {
     const told = await api("GET", "/admin/v1/now");
     heardAt = performance.now();
+    numFailed = 0;
     watchClock(told.as_of);
     state.now = told;
     drawNow();
   } catch (error) {
     if (isOver(error)) return;
-    state.nowError = error.message;
+    numFailed += 1;
   }
   drawFreshness();
 }
@@ -118,7 +121,7 @@ function drawTiles() {
 
 function drawFreshness() {
   const age = (performance.now() - heardAt) / 1000;
-  const isStale = state.now !== null && age > STALE_S;
+  const isStale = state.now !== null && (age > STALE_S || numFailed >= MOST_FAILED);
   byId("board").classList.toggle("stale", isStale);
   const asOf = state.now === null ? null : state.now.as_of;
   say(byId("live"), asOf === null ? "" : isStale ? `as of ${time(asOf)}` : `live · ${time(asOf)}`);

@@ -97,13 +97,13 @@ function blocks(model, riding) {
   const sorted = [...byPerson].sort(([, one], [, other]) => other.tokens - one.tokens);
   for (const [id, { tokens }] of sorted) {
     edge += (NUM_BLOCKS * tokens) / total;
-    while (cells.length < Math.min(NUM_BLOCKS, Math.round(edge))) cells.push(el("li", { class: `block ${colourClass(id)}` }));
+    while (cells.length < Math.min(NUM_BLOCKS, Math.round(edge))) cells.push(el("i", { class: `block ${colourClass(id)}` }));
   }
-  while (cells.length < NUM_BLOCKS) cells.push(el("li", { class: "block" }));
+  while (cells.length < NUM_BLOCKS) cells.push(el("i", { class: "block" }));
   const most = sorted.slice(0, 3).map(([, { name, tokens }]) => `${name} ${percent(tokens / total)}`).join(", ");
   return el("div", {},
     el("h4", {}, `KV cache: ${percent(used / total)} of ${short(total)} tokens`),
-    el("ul", { class: "blocks", role: "img", "aria-label": `KV cache: ${percent(used / total)} taken${most ? `; ${most}` : ""}` }, ...cells),
+    el("div", { class: "blocks", role: "img", "aria-label": `KV cache: ${percent(used / total)} taken${most ? `; ${most}` : ""}` }, ...cells),
     el("p", { class: "small muted" }, "As expected of the requests in flight: prompt and answer. A block is 1 %."),
   );
 }
