@@ -21,6 +21,7 @@ from carpool.cli import (
     serve,
     usage,
     verify,
+    watch,
 )
 from carpool.errors import CarpoolError
 
@@ -85,3 +86,4 @@ app.add_typer(eval.app, name="eval", epilog=eval.EXIT_CODES)
 app.add_typer(lab.app, name="lab", epilog=EXIT_CODES)
 app.add_typer(models.app, name="models", epilog=EXIT_CODES)
 app.add_typer(people.app, name="people", epilog=EXIT_CODES)
+app.add_typer(watch.app, name="watch", epilog=EXIT_CODES)
