@@ -6,7 +6,7 @@ once. `/health`, `/version` and `/metrics` need no key, so it is for a listener 
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.applications import Starlette
@@ -18,6 +18,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from carpool import __version__
+from carpool.gateway.admin_alerts import AdminAlerts
 from carpool.gateway.admin_error import AdminError, answer_error, of_store
 from carpool.gateway.admin_keys import AdminKeys
 from carpool.gateway.admin_login import AdminLogin
@@ -32,11 +33,14 @@ from carpool.gateway.dashboard_series import DashboardSeries
 from carpool.gateway.dashboard_sessions import DashboardSessions
 from carpool.gateway.live_state import LiveState
 from carpool.gateway.pages import FOLDER, Pages
+from carpool.planning.plan import Plan
 from carpool.store.admin_key import AdminKeyStore
 from carpool.store.database import Database
 from carpool.store.errors import StoreError
 from carpool.store.key_store import KeyStore
 from carpool.store.usage_store import UsageStore
+from carpool.watch.alert_watch import AlertWatch
+from carpool.watch.watching import Watching
 
 PREFIX = "/admin/v1"
 
@@ -52,6 +56,9 @@ def make_admin_app(
     live: LiveState,
     registry: CollectorRegistry,
     on_change: Callable[[], Awaitable[None]] = _nobody_to_tell,
+    alerts: AlertWatch | None = None,
+    watching: Watching | None = None,
+    plans: Mapping[str, Plan] | None = None,
 ) -> Starlette:
     """`on_change` is awaited after every change of people or keys, before it is answered."""
     keys = KeyStore(database)
@@ -80,8 +87,9 @@ def make_admin_app(
                     *keys_api.routes(),
                     *reports.routes(),
                     *DashboardNow(live).routes(),
-                    *DashboardSeries(database).routes(),
-                    *DashboardPlan(database, live).routes(),
+                    *(AdminAlerts(alerts).routes() if alerts is not None else ()),
+                    *DashboardSeries(database, watching).routes(),
+                    *DashboardPlan(database, live, plans).routes(),
                 ],
                 middleware=[Middleware(_Guard, login=login)],
             ),

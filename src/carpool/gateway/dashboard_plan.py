@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -12,11 +12,9 @@ from starlette.routing import Route
 
 from carpool.gateway.admin_fields import NoQuery, read_query
 from carpool.gateway.live_state import LiveState, ModelState
+from carpool.planning.plan import Plan
 from carpool.store.database import Database
 from carpool.watch.series_reader import SeriesReader
-
-if TYPE_CHECKING:
-    from carpool.planning.plan import Plan
 
 DAY_S = 86_400.0
 MINUTE_S = 60
@@ -32,7 +30,7 @@ class DashboardPlan:
         self,
         database: Database,
         live: LiveState,
-        plans: "Mapping[str, Plan] | None" = None,
+        plans: Mapping[str, Plan] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._reader = SeriesReader(database)
@@ -83,15 +81,15 @@ def _known(model: ModelState) -> int | None:
     return None if model.kv_tokens is None or model.kv_tokens == sys.maxsize else model.kv_tokens
 
 
-def _seats(plan: "Plan | None") -> int | None:
+def _seats(plan: Plan | None) -> int | None:
     return None if plan is None or plan.capacity is None else plan.capacity.max_num_seqs
 
 
-def _people(plan: "Plan | None") -> int | None:
+def _people(plan: Plan | None) -> int | None:
     return None if plan is None or plan.people is None else plan.people.num_people
 
 
-def _pace(plan: "Plan | None") -> float | None:
+def _pace(plan: Plan | None) -> float | None:
     return (
         None if plan is None or plan.planned is None else plan.planned.total_tokens_per_second.value
     )

@@ -15,6 +15,8 @@ from carpool.store.database import Database
 from carpool.store.key_store import KeyStore
 from carpool.watch.callers import CallerSeries
 from carpool.watch.series_reader import SeriesReader, SeriesTable, resolution_for
+from carpool.watch.signal import as_dict
+from carpool.watch.watching import Watching
 
 SPANS_S = {"1h": 3600.0, "24h": 86_400.0, "7d": 7 * 86_400.0, "30d": 30 * 86_400.0}
 FIGURES = ("ttft.p50", "ttft.p99", "waiting.max", "in_flight.mean", "tokens_per_second")
@@ -26,9 +28,6 @@ DIGITS = 4
 """That figures are told with: more is neither known nor seen."""
 OTHERS = "everybody else"
 
-Look = Callable[[], dict[str, Any]]
-"""Readings and signals, as JSON has them; called in a thread."""
-
 
 class SeriesQuery(Fields):
     range: Literal["1h", "24h", "7d", "30d"] = "24h"
@@ -36,14 +35,17 @@ class SeriesQuery(Fields):
 
 
 class DashboardSeries:
-    """`look` None: nothing reads the series."""
+    """`watching` None: nobody reads the series for signals."""
 
     def __init__(
-        self, database: Database, look: Look | None = None, clock: Callable[[], float] = time.time
+        self,
+        database: Database,
+        watching: Watching | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._reader = SeriesReader(database)
         self._keys = KeyStore(database)
-        self._look = look
+        self._watching = watching
         self._clock = clock
 
     def routes(self) -> list[Route]:
@@ -84,10 +86,13 @@ class DashboardSeries:
             for resolution in RECENT_RESOLUTIONS
         )
         told = next((each for each in recent if each["at"] is not None), None)
-        seen: dict[str, Any] = {"readings": [], "signals": []}
-        if self._look is not None:
-            seen = self._look()
-        return {"as_of": now, "recent": told} | seen
+        outlook = None if self._watching is None else self._watching.look()
+        return {
+            "as_of": now,
+            "recent": told,
+            "readings": [] if outlook is None else [as_dict(each) for each in outlook.readings],
+            "signals": [] if outlook is None else [as_dict(each) for each in outlook.signals],
+        }
 
     def _who(self) -> dict[str, Any]:
         now = self._clock()
