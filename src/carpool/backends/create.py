@@ -68,10 +68,12 @@ def launch(
     max_num_seqs: int | None = None,
     max_model_len: int | None = None,
     options: Sequence[str] = (),
+    program: Sequence[str] = (),
 ) -> Backend:
     """An engine of our own that serves `model`: "embedded", "vllm", "sglang", "llama.cpp" or
-    "ollama". Sizes left out are the engine's own; `options` are more of its arguments. The
-    socket of the embedded one is made in `run_folder`.
+    "ollama". Sizes left out are the engine's own; `options` are more of its arguments, and
+    `program` the words that call it, if not the usual ones. The socket of the embedded one is
+    made in `run_folder`.
 
     Raises UnknownBackend.
     """
@@ -84,10 +86,15 @@ def launch(
             for field, value in given.items()
             for part in (f"--{field.replace('_', '-')}", str(value))
         ]
-        return launch_embedded(name, model, run_folder / f"{name}.sock", options=(*flags, *options))
+        uds = run_folder / f"{name}.sock"
+        embedded = launch_embedded(name, model, uds, options=(*flags, *options))
+        embedded.call_by(program)
+        return embedded
     if kind is BackendKind.REMOTE:
         raise UnknownBackend("a remote engine is not launched; give its URL")
-    return _LAUNCHERS[kind](name, model, options=options, **given)
+    launched = _LAUNCHERS[kind](name, model, options=options, **given)
+    launched.call_by(program)
+    return launched
 
 
 def is_url(text: str) -> bool:

@@ -23,6 +23,7 @@ class EmbeddedBackend(HttpBackend):
     kind = BackendKind.EMBEDDED
     quirks = Quirks(health_path="/ready", person_header="x-carpool-person")
     defaults = CapacityFacts(max_num_seqs=64, max_model_len=2048)
+    num_program_words = 3  # python -m carpool
 
     def facts_of_line(self, line: str) -> CapacityFacts:
         return parse_announcement(line)

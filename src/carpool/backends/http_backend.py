@@ -1,5 +1,7 @@
 """What all engines have in common: they speak HTTP and have a list of models."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from carpool.backends.address import Address
@@ -30,6 +32,8 @@ class HttpBackend:
     kind: ClassVar[BackendKind]
     quirks: ClassVar[Quirks]
     defaults: ClassVar[CapacityFacts] = CapacityFacts()
+    num_program_words: ClassVar[int] = 1
+    """Of its command, those that say which program it is."""
 
     def __init__(
         self,
@@ -53,6 +57,13 @@ class HttpBackend:
 
     def command(self) -> Command | None:
         return self._command
+
+    def call_by(self, program: Sequence[str]) -> None:
+        """Launch it by these words in place of those that say which program it is; by the same
+        as before if there are none."""
+        if program and self._command is not None:
+            arguments = self._command.argv[self.num_program_words :]
+            self._command = replace(self._command, argv=(*program, *arguments))
 
     def began(self) -> None:
         self._printed = CapacityFacts()

@@ -155,6 +155,15 @@ def serve(
     admin_host: Annotated[
         str, typer.Option(help="Address of the admin API; with TLS if it is not loopback.")
     ] = "127.0.0.1",
+    lock: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="CARPOOL_LOCK",
+            help="Where `carpool upgrade` keeps which version serves (docs/upgrade.md).",
+            show_default="carpool.lock beside the database",
+        ),
+    ] = None,
     drain_timeout: Annotated[
         float, typer.Option(min=0, help="Seconds that SIGTERM leaves to what is running.")
     ] = 30.0,
@@ -219,13 +228,18 @@ def serve(
         models = (only,)
 
     from carpool.gateway.gateway import Gateway, GatewayOptions
+    from carpool.gateway.lock_file import LockFile
     from carpool.gateway.parent import Parent, serve_workers
     from carpool.gateway.serve import serve as serve_gateway
     from carpool.gateway.worker_config import WorkerSettings
     from carpool.serving.http_server import run
     from carpool.serving.listen import Address, listening
-    from carpool.store.database import default_database_url, open_database
+    from carpool.store.database import Database, default_database_url, open_database
 
+    configured = tuple(models)
+    shown_url = Database(database or default_database_url(os.environ)).url
+    lock_file = LockFile(lock or _data_folder(shown_url) / "carpool.lock")
+    models = lock_file.pinned(configured)
     admin_address = None if admin_port is None else Address(admin_host, admin_port)
     has_admin_tls = tls_cert is not None and admin_host not in _LOOPBACK
     with (
@@ -246,6 +260,8 @@ def serve(
             counters=counters,
             tracing=tracing,
             alerts=alerts,
+            lock=lock_file if workers == 1 else None,
+            configured=configured,
         )
         new_key = partial(first_key, None if no_auth or as_json else store)
         announce = _announce_json if as_json else _announce
@@ -345,19 +361,27 @@ def _journal_folder(database_url: str) -> Path:
     """Usage on its way to the database: beside its file or, where there is none, where data
     belongs. Each database has one of its own, so that none gets the rows of another."""
     import hashlib
-    import os
 
+    from sqlalchemy import make_url
+
+    url = make_url(database_url)
+    folder = _data_folder(database_url)
+    if url.get_backend_name() == "sqlite":
+        return folder / f"{Path(url.database or '').name}.journal"
+    name = hashlib.sha256(database_url.encode()).hexdigest()[:12]
+    return folder / f"{name}.journal"
+
+
+def _data_folder(database_url: str) -> Path:
+    """That of the database's file; where there is none, that where it would be."""
     from sqlalchemy import make_url
 
     from carpool.store.database import default_database_url
 
     url = make_url(database_url)
-    if url.get_backend_name() == "sqlite":
-        file = Path(url.database or "").expanduser().absolute()
-        return file.with_name(f"{file.name}.journal")
-    default_file = Path(make_url(default_database_url(os.environ)).database or "")
-    name = hashlib.sha256(database_url.encode()).hexdigest()[:12]
-    return default_file.with_name(f"{name}.journal")
+    if url.get_backend_name() != "sqlite":
+        url = make_url(default_database_url(os.environ))
+    return Path(url.database or "").expanduser().absolute().parent
 
 
 def _announce_json(

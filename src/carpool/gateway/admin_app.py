@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from carpool import __version__
 from carpool.gateway.admin_alerts import AdminAlerts
+from carpool.gateway.admin_engines import AdminEngines
 from carpool.gateway.admin_error import AdminError, answer_error, of_store
 from carpool.gateway.admin_keys import AdminKeys
 from carpool.gateway.admin_login import AdminLogin
@@ -31,6 +32,7 @@ from carpool.gateway.dashboard_now import DashboardNow
 from carpool.gateway.dashboard_plan import DashboardPlan
 from carpool.gateway.dashboard_series import DashboardSeries
 from carpool.gateway.dashboard_sessions import DashboardSessions
+from carpool.gateway.engine_roster import EngineRoster
 from carpool.gateway.live_state import LiveState
 from carpool.gateway.pages import FOLDER, Pages
 from carpool.planning.plan import Plan
@@ -57,6 +59,7 @@ def make_admin_app(
     registry: CollectorRegistry,
     on_change: Callable[[], Awaitable[None]] = _nobody_to_tell,
     alerts: AlertWatch | None = None,
+    roster: EngineRoster | None = None,
     watching: Watching | None = None,
     plans: Mapping[str, Plan] | None = None,
 ) -> Starlette:
@@ -87,6 +90,7 @@ def make_admin_app(
                     *keys_api.routes(),
                     *reports.routes(),
                     *DashboardNow(live).routes(),
+                    *(AdminEngines(roster).routes() if roster is not None else ()),
                     *(AdminAlerts(alerts).routes() if alerts is not None else ()),
                     *DashboardSeries(database, watching).routes(),
                     *DashboardPlan(database, live, plans).routes(),

@@ -74,6 +74,20 @@ class NewKeyFields(KeyFields):
     person: str
 
 
+class NewEngineFields(Fields):
+    model: str
+
+
+class PromotionFields(Fields):
+    """`replaces` is the id of an engine."""
+
+    replaces: str
+
+
+class EnginesQuery(Fields):
+    model: str | None = None
+
+
 class NoQuery(Fields):
     pass
 

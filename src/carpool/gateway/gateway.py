@@ -18,16 +18,24 @@ from carpool.gateway.alerting import make_alert_watch
 from carpool.gateway.allowance import Allowances
 from carpool.gateway.app import GatewayApp
 from carpool.gateway.books import Books
+from carpool.gateway.engine_roster import EngineRoster
 from carpool.gateway.exchange import Exchanges
 from carpool.gateway.in_flight import InFlightCounts
 from carpool.gateway.key_ring import KeyRing
 from carpool.gateway.key_watch import KeyWatch
 from carpool.gateway.ledger import Ledger
 from carpool.gateway.live_state import GatewayLive
+from carpool.gateway.lock_file import LockFile
 from carpool.gateway.meters import Meters
 from carpool.gateway.metrics import GatewayMetrics
 from carpool.gateway.model_config import ModelConfig
-from carpool.gateway.model_service import MakeBackend, ModelService, make_backend, own_gate
+from carpool.gateway.model_service import (
+    MakeBackend,
+    ModelService,
+    make_backend,
+    make_named_backend,
+    own_gate,
+)
 from carpool.gateway.outcome import Outcome
 from carpool.gateway.person_report import PersonReports
 from carpool.gateway.recording import GatewaySource
@@ -56,7 +64,9 @@ class GatewayOptions:
     """`needs_keys` False lets everybody in, as one person. Engines get their sockets in
     `run_folder`; usage on its way to the database is in `journal_folder`. `counters` is the
     address of the Redis by which limits and seats are shared with others: at least with the
-    `num_workers` of this gateway. `alerts` None: they go to the log, by the usual rules."""
+    `num_workers` of this gateway. `alerts` None: they go to the log, by the usual rules.
+    `lock` is where engines that take others' places are kept; `configured` are the models
+    before it was read."""
 
     run_folder: Path
     journal_folder: Path
@@ -66,6 +76,8 @@ class GatewayOptions:
     num_workers: int = 1
     tracing: "Tracing | None" = None
     alerts: AlertSetup | None = None
+    lock: LockFile | None = None
+    configured: Sequence[ModelConfig] = ()
 
 
 class Gateway:
@@ -99,6 +111,12 @@ class Gateway:
         make_gate = own_gate if self._sharing is None else self._sharing.make_gate
         self._services = [ModelService(config, counts, make_engine, make_gate) for config in models]
         self.models = [service.model for service in self._services]
+        self._roster = EngineRoster(
+            self._services,
+            partial(make_named_backend, options.run_folder),
+            options.lock,
+            options.configured,
+        )
         self._ledger = Ledger(
             options.journal_folder, self._usage.insert, asyncio.get_running_loop().call_soon
         )
@@ -137,6 +155,7 @@ class Gateway:
             self.metrics.registry,
             on_change=self._key_watch.refresh,
             alerts=self._alerts,
+            roster=self._roster,
         )
         self.needs_keys = options.needs_keys
         self._tasks: set[asyncio.Task[None]] = set()
@@ -177,6 +196,7 @@ class Gateway:
         self._exchanges.stop_all(_shutting_down())
 
     async def stop(self, drain_s: float = 5.0) -> None:
+        await self._roster.stop()
         await asyncio.gather(*(service.stop(drain_s) for service in self._services))
         for task in self._tasks:
             task.cancel()

@@ -1,5 +1,6 @@
 """What a person says about a model that is to be served."""
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -8,6 +9,8 @@ from carpool.gateway.upstream_errors import Timeouts
 from carpool.gateway.waiting_room import QueueLimits
 from carpool.store.checks import check_limits
 from carpool.store.limits import NO_LIMITS, Limits
+
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 
 
 class ModelConfigError(CarpoolError):
@@ -32,7 +35,8 @@ class BackendConfig:
     runs; `model` what it is to load, or what it calls its model; `args` more arguments of its
     command; `api_key_env` the environment variable with the key it wants. Sizes, where given,
     go before what the engine says; no more than `measured_num_seqs` are admitted, which is
-    what `carpool verify --apply` found people to put up with."""
+    what `carpool verify --apply` found people to put up with. `program` are the words that call
+    it, in place of its kind's own ("vllm", ...); {version} in them stands for `version`."""
 
     engine: str = "embedded"
     model: str | None = None
@@ -42,8 +46,14 @@ class BackendConfig:
     kv_tokens: int | None = None
     max_model_len: int | None = None
     measured_num_seqs: int | None = None
+    program: tuple[str, ...] = ()
+    version: str | None = None
 
     def __post_init__(self) -> None:
+        if self.version is not None and not _VERSION.fullmatch(self.version):
+            raise ModelConfigError(
+                f"version is {self.version[:80]!r}, but must be letters, digits and . _ + -"
+            )
         for name in ("max_num_seqs", "kv_tokens", "max_model_len", "measured_num_seqs"):
             value = getattr(self, name)
             if value is not None and value < 1:

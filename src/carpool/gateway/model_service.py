@@ -5,7 +5,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -44,6 +44,16 @@ class EngineMistake(CarpoolError):
     """An engine that is to be started and cannot be, whatever one waits for."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EngineSeat:
+    """An engine of a model: what it was configured as, who supervises it, and how requests get
+    to it."""
+
+    config: BackendConfig
+    supervisor: Supervisor
+    replica: Replica
+
+
 class ModelService:
     """Supervises the engines of one model and keeps what is served, `model`, level with them.
 
@@ -60,6 +70,7 @@ class ModelService:
         """`make_backend` is called for each engine by its number, `make_gate` once. Raises
         CarpoolError for an engine that cannot be what the configuration says."""
         self.config = config
+        self._retiring: set[Replica] = set()
         admission = Admission(UNKNOWN_CAPACITY, config.queue, counts)
         admission.is_paused = True
         self.supervisors = [
@@ -82,6 +93,43 @@ class ModelService:
             is_private=config.is_private,
             limits=config.limits,
         )
+
+    @property
+    def seats(self) -> list[EngineSeat]:
+        """The engines that serve, in the order of the configuration."""
+        return [
+            EngineSeat(*each)
+            for each in zip(
+                self.config.backends, self.supervisors, self.model.replicas, strict=True
+            )
+        ]
+
+    def stand_by(self, config: BackendConfig, backend: Backend) -> EngineSeat:
+        """An engine beside those that serve: it gets no requests until it is taken in."""
+        supervisor = Supervisor(backend)
+        seat = EngineSeat(config, supervisor, self._replica(supervisor, config))
+        supervisor.start()
+        return seat
+
+    def take_in(self, seat: EngineSeat, old: EngineSeat) -> None:
+        """From now on `seat` gets requests, and `old` none; it finishes those it has."""
+        self._set_seats([*self.seats, seat])
+        self._retiring.add(old.replica)
+        old.replica.state = BackendState.DRAINING
+        self._set_capacity()
+
+    def take_out(self, old: EngineSeat, new: EngineSeat) -> None:
+        """`new` has the place of `old`, which has finished. The supervisor is left to stop."""
+        seats = [seat for seat in self.seats if seat.supervisor is not new.supervisor]
+        self._set_seats([new if each.supervisor is old.supervisor else each for each in seats])
+        self._retiring.discard(old.replica)
+        old.replica.upstream.close()
+        self._set_capacity()
+
+    def _set_seats(self, seats: Sequence[EngineSeat]) -> None:
+        self.config = replace(self.config, backends=tuple(seat.config for seat in seats))
+        self.supervisors[:] = [seat.supervisor for seat in seats]
+        self.model.replicas[:] = [seat.replica for seat in seats]
 
     def start(self) -> None:
         for supervisor in self.supervisors:
@@ -115,12 +163,12 @@ class ModelService:
         """Ask the engines how busy they are, until cancelled: others may use them, too."""
         while True:
             await asyncio.sleep(LOAD_POLL_S)
-            for supervisor, replica in zip(self.supervisors, self.model.replicas, strict=True):
-                if replica.is_ready:
+            for seat in self.seats:
+                if seat.replica.is_ready:
                     with contextlib.suppress(BackendUnreachable):
-                        load = await supervisor.backend.read_load()
+                        load = await seat.supervisor.backend.read_load()
                         if load is not None:
-                            replica.heard_load(load.num_running + load.num_waiting)
+                            seat.replica.heard_load(load.num_running + load.num_waiting)
             self._set_capacity()
 
     def _replica(self, supervisor: Supervisor, config: BackendConfig) -> Replica:
@@ -148,6 +196,8 @@ class ModelService:
         if replica.state is not BackendState.READY and status.state is BackendState.READY:
             replica.breaker.close()
         replica.state = status.state
+        if replica in self._retiring and status.state is BackendState.READY:
+            replica.state = BackendState.DRAINING
         replica.num_restarts = max(0, status.life - 1)
         replica.model = backend.model or self.config.name
         if status.capacity is not None:
@@ -179,24 +229,31 @@ def own_gate(model: str, engines: Sequence[Address], admission: Admission) -> Ga
 
 def make_backend(run_folder: Path, config: ModelConfig, number: int) -> Backend:
     """As the configuration says. What is launched gets its socket in `run_folder`."""
-    backend = config.backends[number]
     name = config.name if len(config.backends) == 1 else f"{config.name}/{number}"
+    return make_named_backend(run_folder, config.name, config.backends[number], name)
+
+
+def make_named_backend(
+    run_folder: Path, model_name: str, backend: BackendConfig, name: str
+) -> Backend:
+    """As `make_backend`, of an engine that is called `name`. Raises CarpoolError."""
     if is_url(backend.engine):
         return attach(
             name,
             backend.engine,
             model=backend.model,
-            served_name=config.name,
+            served_name=model_name,
             api_key=_secret(backend.api_key_env),
         )
     return launch(
         backend.engine,
         name,
-        backend.model or config.name,
+        backend.model or model_name,
         run_folder=run_folder,
         max_num_seqs=backend.max_num_seqs,
         max_model_len=backend.max_model_len,
         options=backend.args,
+        program=[word.replace("{version}", backend.version or "") for word in backend.program],
     )
 
 

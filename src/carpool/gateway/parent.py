@@ -24,11 +24,17 @@ from carpool.backends.supervisor import Supervisor
 from carpool.gateway.admin_app import make_admin_app
 from carpool.gateway.alert_metrics import AlertMetrics
 from carpool.gateway.alerting import make_alert_watch
+from carpool.gateway.engine_roster import EngineRoster
 from carpool.gateway.in_flight import InFlightCounts
 from carpool.gateway.key_ring import KeyRing
 from carpool.gateway.live_state import GatewayLive
 from carpool.gateway.metrics import replica_families
-from carpool.gateway.model_service import ModelService, make_backend, own_gate
+from carpool.gateway.model_service import (
+    ModelService,
+    make_backend,
+    make_named_backend,
+    own_gate,
+)
 from carpool.gateway.recording import GatewaySource
 from carpool.gateway.worker_config import (
     PARENT_NEWS,
@@ -59,6 +65,7 @@ _PARENTS_OWN = frozenset(
 _LIVE_PATHS = ("/metrics", "/live", "/models", "/now")
 """Ends of the admin API's paths whose answers are the workers' figures."""
 
+_WHY_FIXED = "several workers share them; restart it on the new version instead"
 _log = logging.getLogger(__name__)
 
 
@@ -92,8 +99,11 @@ class Parent(Collector):
         setup = alerts or set_up_alerts(AlertsConfig())
         self._alerts = make_alert_watch(setup, self.figures, database, tuple)
         registry.register(AlertMetrics(self._alerts))
+        roster = EngineRoster(
+            self._services, partial(make_named_backend, settings.run_folder), why_fixed=_WHY_FIXED
+        )
         self._admin = make_admin_app(
-            database, self.figures, registry, self._tell_keys, self._alerts
+            database, self.figures, registry, self._tell_keys, self._alerts, roster
         )
         source = GatewaySource(self._services, self.figures, WorkerPoints(self._workers).take)
         self._recorder = Recorder(source, database)
