@@ -356,6 +356,16 @@ def test_a_cut_stream_ends_as_an_error_and_not_as_an_end(through, framing):
     assert forwarded.usage == Usage(50, 0, 2, "estimated")
 
 
+def test_the_last_event_needs_no_blank_line_where_the_stream_ends_with_its_connection(through):
+    events = chat_events(["a"])
+    assert events[-1].startswith(b"data: [DONE]")
+    bare = [*events[:-1], b"data: [DONE]"]
+    asgi, forwarded, _ = through(sse_reply(bare, framing="close"), {"model": MODEL, "stream": True})
+    assert asgi.body.endswith(b"data: [DONE]")
+    assert asgi.is_finished
+    assert forwarded.how is How.COMPLETED
+
+
 def test_a_cut_after_the_last_event_is_an_end(through):
     events = chat_events(["a"])
     asgi, forwarded, _ = through(

@@ -28,9 +28,9 @@ MAX_WHOLE_BYTES = 256 * 1024 * 1024
 
 # What may stand in a model's name in a header; the rest is percent-encoded.
 _PLAIN = "/:@+=,;!$()[] "
+_DONE = (b"data: [DONE]", b"data:[DONE]")
 _LAST_EVENTS = (
-    b"data: [DONE]",
-    b"data:[DONE]",
+    *_DONE,
     b"event: message_stop",
     b"event: response.completed",
     b"event: response.incomplete",
@@ -81,8 +81,8 @@ class EventRelay:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last event was one that ends a stream."""
-        return self.last_event.startswith(_LAST_EVENTS)
+        """Whether the last event was one that ends a stream, if without the line after it."""
+        return self.last_event.startswith(_LAST_EVENTS) or self.rest.startswith(_DONE)
 
     def _pass(self, piece: bytes) -> bytes:
         if not is_event(piece):

@@ -17,7 +17,8 @@ from carpool.gateway.api_kind import ApiKind, kind_of_path
 from carpool.gateway.body import read_body
 from carpool.gateway.books import Books
 from carpool.gateway.client import Client, ClientGone
-from carpool.gateway.exchange import Exchange, Exchanges, send_refusal
+from carpool.gateway.exchange import Exchange
+from carpool.gateway.exchanges import Exchanges, send_refusal
 from carpool.gateway.json_object import JsonObject, JsonObjectError
 from carpool.gateway.key_ring import Caller, KeyRing
 from carpool.gateway.outcome import Outcome

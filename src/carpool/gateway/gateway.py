@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from carpool.gateway.allowance import Allowances
 from carpool.gateway.app import GatewayApp
 from carpool.gateway.books import Books
 from carpool.gateway.engine_roster import EngineRoster
-from carpool.gateway.exchange import Exchanges
+from carpool.gateway.exchanges import Exchanges
 from carpool.gateway.in_flight import InFlightCounts
 from carpool.gateway.key_ring import KeyRing
 from carpool.gateway.key_watch import KeyWatch
@@ -43,6 +43,7 @@ from carpool.gateway.refusal import Refusal
 from carpool.gateway.sharing import Sharing
 from carpool.gateway.subject import Subject
 from carpool.gateway.ticket import Ticket
+from carpool.planning.plan import Plan
 from carpool.store.database import Database
 from carpool.store.errors import StoreError
 from carpool.store.key_store import KeyStore
@@ -52,6 +53,7 @@ from carpool.watch.alert_config import AlertsConfig, AlertSetup, set_up_alerts
 from carpool.watch.alert_watch import AlertWatch
 from carpool.watch.point import Point
 from carpool.watch.recorder import Recorder
+from carpool.watch.watching import Watching
 
 if TYPE_CHECKING:
     from carpool.gateway.tracing import Tracing
@@ -64,7 +66,8 @@ class GatewayOptions:
     """`needs_keys` False lets everybody in, as one person. Engines get their sockets in
     `run_folder`; usage on its way to the database is in `journal_folder`. `counters` is the
     address of the Redis by which limits and seats are shared with others: at least with the
-    `num_workers` of this gateway. `alerts` None: they go to the log, by the usual rules.
+    `num_workers` of this gateway. `alerts` None: they go to the log, by the usual rules;
+    `plans` are those of models by name.
     `lock` is where engines that take others' places are kept; `configured` are the models
     before it was read."""
 
@@ -76,6 +79,7 @@ class GatewayOptions:
     num_workers: int = 1
     tracing: "Tracing | None" = None
     alerts: AlertSetup | None = None
+    plans: Mapping[str, Plan] = field(default_factory=dict)
     lock: LockFile | None = None
     configured: Sequence[ModelConfig] = ()
 
@@ -145,9 +149,11 @@ class Gateway:
             source = GatewaySource(self._services, self.live, self._take_sums)
             self._recorder = Recorder(source, database)
         self._alerts: AlertWatch | None = None
+        watching: Watching | None = None
         if is_alone:
             setup = options.alerts or set_up_alerts(AlertsConfig())
-            self._alerts = make_alert_watch(setup, self.live, database, tuple)
+            watching = Watching(database, options.plans)
+            self._alerts = make_alert_watch(setup, self.live, database, watching.signals)
             self.metrics.registry.register(AlertMetrics(self._alerts))
         self.admin_app: ASGIApp = make_admin_app(
             database,
@@ -155,6 +161,8 @@ class Gateway:
             self.metrics.registry,
             on_change=self._key_watch.refresh,
             alerts=self._alerts,
+            watching=watching,
+            plans=options.plans,
             roster=self._roster,
         )
         self.needs_keys = options.needs_keys

@@ -43,6 +43,16 @@ class UpstreamError(CarpoolError):
     how = How.UPSTREAM_ERROR
 
 
+class OutOfService(UpstreamError):
+    """It answered, with a 502, 503 or 504: somebody else may do better. `retry_after` is its
+    header of that name, as it was sent."""
+
+    def __init__(self, status: int, retry_after: bytes | None) -> None:
+        super().__init__(f"the engine answered with {status}")
+        self.status = status
+        self.retry_after = retry_after
+
+
 class ConnectFailed(UpstreamError):
     """No connection: refused, unreachable, bad TLS, or late."""
 

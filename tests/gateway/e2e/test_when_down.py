@@ -319,6 +319,19 @@ def test_a_fallback_that_is_down_as_well_is_an_honest_refusal(house, hosted):
     assert int(refused.headers["retry-after"]) >= 1
 
 
+def test_a_busy_engine_is_told_as_busy_where_the_fallback_is_not_there(tmp_path):
+    with housed(tmp_path, "--fallback", "http://127.0.0.1:1/v1") as house:
+        ada = house.gateway.add_person()
+        busy = {"error": {"message": "busy"}}
+        for told, seconds in (((("retry-after", "7"),), ["7"]), ((), ["1", "2", "3", "4", "5"])):
+            headers = (("content-type", "application/json"), *told)
+            house.engine.script = json_reply(busy, 503, headers=headers)
+            refused = ada.ask()
+            assert refused.status_code == 503
+            assert refused.json()["error"]["code"] == "backend_down"
+            assert refused.headers["retry-after"] in seconds
+
+
 def test_a_stream_by_the_fallback_is_accounted_and_bears_the_alias(house, hosted):
     ada = house.gateway.add_person()
     assert ada.ask().status_code == 200
