@@ -148,7 +148,8 @@ def serve(
         typer.Option(
             min=0,
             max=65535,
-            help="Serve the admin API here, too (docs/admin.md); 0 for any free port.",
+            help="Serve the dashboard and the admin API here, too (docs/dashboard.md); 0 for any "
+            "free port.",
             show_default="not served",
         ),
     ] = None,
@@ -410,7 +411,7 @@ def _announce(
             f"{capacity.kv_tokens:,} KV tokens"
         )
     if urls.admin is not None:
-        typer.echo(f"The admin API is at {urls.admin}; its key: carpool admin-key")
+        typer.echo(f"The dashboard and the admin API are at {urls.admin}; key: carpool admin-key")
     if not has_keys:
         typer.echo("Nobody needs a key (--no-auth).")
     elif key is not None:
@@ -422,7 +423,7 @@ def _announce(
 
 def _examples(url: str, key: str, model: str) -> str:
     return f"""
-Ask it with curl:
+Chat in a browser at {url.removesuffix("/v1")}/chat, or ask it with curl:
 
   curl {url}/chat/completions -H 'authorization: Bearer {key}' \\
     -H 'content-type: application/json' \\
