@@ -490,7 +490,7 @@ def test_every_route_is_in_the_documentation_with_an_example_and_no_other():
     sections = re.split(r"^### `(.+)`$", page, flags=re.MULTILINE)[1:]
     documented = dict(zip(sections[::2], sections[1::2], strict=True))
     database = Database("sqlite:////nowhere/carpool.db")
-    alerts = make_alert_watch(set_up_alerts(AlertsConfig()), Live(), database, tuple)
+    alerts = make_alert_watch(set_up_alerts(AlertsConfig()), Live(), database, lambda ease: ())
     app = make_admin_app(database, Live(), CollectorRegistry(), alerts=alerts)
     assert sorted(documented) == sorted(routes_of(app.routes))
     for route, text in documented.items():

@@ -65,10 +65,10 @@ class House:
         self.key = AdminKeyStore(database).renew().text
         self.client = TestClient(make_admin_app(database, self.live, registry, alerts=self.watch))
 
-    def look(self):
+    def look(self, ease):
         if self.error is not None:
             raise self.error
-        return self.signals
+        return [each for each in self.signals if each.value > ease * each.threshold]
 
     def judge(self) -> list[str]:
         changes = asyncio.run(self.watch.judge())
@@ -133,6 +133,16 @@ def test_a_signal_becomes_an_alert_with_its_remedies_and_the_persons_name(house,
     assert alert["remedies"] == ["cap the context", "add a GPU"]
     house.signals = []
     assert house.judge() == ["resolved context_creep"]
+
+
+def test_a_signal_that_hovers_about_its_threshold_is_one_alert(house):
+    house.signals = [creep(value=1.4)]
+    assert house.judge() == []
+    told = []
+    for value in (1.6, 1.4, 1.3, 1.6, 1.3, 1.1):
+        house.signals = [creep(value=value)]
+        told += house.judge()
+    assert told == ["firing context_creep", "resolved context_creep"]
 
 
 def test_two_keys_of_a_person_are_two_alerts(house):
@@ -234,5 +244,5 @@ def test_rules_that_are_off_are_no_alerts(database):
     setup = set_up_alerts(AlertsConfig(rules={"model_down": RuleConfig(enabled=False)}))
     live = Live()
     live.state = "down"
-    watch = make_alert_watch(setup, live, database, tuple)
+    watch = make_alert_watch(setup, live, database, lambda ease: ())
     assert asyncio.run(watch.judge()) == []

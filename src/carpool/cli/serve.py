@@ -250,7 +250,8 @@ def serve(
     ):
         is_quiet = log_format is not LogFormat.TEXT
         measured = Measured(database) if calibration else None
-        models = announce_plans(models, force=force, is_quiet=is_quiet, measured=measured).models
+        planned = announce_plans(models, force=force, is_quiet=is_quiet, measured=measured)
+        models = planned.models
         prepare(models)
         store = open_database(database)
         options = GatewayOptions(
@@ -261,6 +262,7 @@ def serve(
             counters=counters,
             tracing=tracing,
             alerts=alerts,
+            plans=planned.plans,
             lock=lock_file if workers == 1 else None,
             configured=configured,
         )
@@ -290,7 +292,7 @@ def serve(
             )
             run(
                 serve_workers(
-                    lambda: Parent(settings, store, alerts),
+                    lambda: Parent(settings, store, alerts, planned.plans),
                     settings,
                     on_ready=on_ready,
                     admin_listener=admin_listener,

@@ -14,8 +14,13 @@ from carpool.watch.alert_watch import AlertWatch, Findings
 from carpool.watch.severity import Severity
 from carpool.watch.signal import Signal
 
-Look = Callable[[], Sequence[Signal]]
-"""The signals that there are now. Called in a thread; raises CarpoolError."""
+EASE = 0.8
+"""A signal is over when it does not hold any more with thresholds that are a fifth lower: one
+that hovers about its threshold is one alert, and not one an hour."""
+
+Look = Callable[[float], Sequence[Signal]]
+"""The signals that there are now, with every threshold times that. Called in a thread; raises
+CarpoolError."""
 
 
 def make_alert_watch(
@@ -44,10 +49,16 @@ class _Finder:
 
     def _signals(self) -> list[Sighting]:
         names = {person.person_id: person.name for person in self._keys.list_people()}
-        return [_sighting(signal, names) for signal in self._look()]
+        held = self._look(1.0)
+        ids = {signal.id for signal in held}
+        near = (signal for signal in self._look(EASE) if signal.id not in ids)
+        return [
+            *(_sighting(signal, names, is_over=True) for signal in held),
+            *(_sighting(signal, names, is_over=False) for signal in near),
+        ]
 
 
-def _sighting(signal: Signal, names: Mapping[str, str]) -> Sighting:
+def _sighting(signal: Signal, names: Mapping[str, str], *, is_over: bool) -> Sighting:
     subject = None
     if signal.subject:
         subject = f"{names.get(signal.person_id, signal.person_id)}, key {signal.subject}"
@@ -56,7 +67,7 @@ def _sighting(signal: Signal, names: Mapping[str, str]) -> Sighting:
         severity=signal.severity,
         model=signal.model or None,
         subject=subject,
-        is_over=True,
+        is_over=is_over,
         is_calm=False,
         summary=signal.sentence,
         remedies=tuple(remedy.sentence for remedy in signal.remedies),

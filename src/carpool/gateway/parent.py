@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,7 @@ from carpool.gateway.worker_config import (
 from carpool.gateway.worker_figures import WorkerFigures
 from carpool.gateway.worker_points import WorkerPoints
 from carpool.gateway.worker_process import WorkerBackend, WorkerProcess
+from carpool.planning.plan import Plan
 from carpool.serving.host_header import LocalHosts
 from carpool.serving.http_server import TlsError, http_server, stop_signals, unless_set
 from carpool.serving.listen import Address as ListenAddress
@@ -55,6 +56,7 @@ from carpool.serving.listen import listening
 from carpool.store.database import Database
 from carpool.watch.alert_config import AlertsConfig, AlertSetup, set_up_alerts
 from carpool.watch.recorder import Recorder
+from carpool.watch.watching import Watching
 
 LAST_WORDS_S = 10.0
 """What workers may take, beyond draining, to write their last rows and end."""
@@ -73,7 +75,11 @@ class Parent(Collector):
     """Of as many workers as `settings` say. To be made in the event loop."""
 
     def __init__(
-        self, settings: WorkerSettings, database: Database, alerts: AlertSetup | None = None
+        self,
+        settings: WorkerSettings,
+        database: Database,
+        alerts: AlertSetup | None = None,
+        plans: Mapping[str, Plan] | None = None,
     ) -> None:
         self._settings = settings
         counts = InFlightCounts()
@@ -97,13 +103,21 @@ class Parent(Collector):
         registry.register(self)
         self._registry = registry
         setup = alerts or set_up_alerts(AlertsConfig())
-        self._alerts = make_alert_watch(setup, self.figures, database, tuple)
+        watching = Watching(database, plans)
+        self._alerts = make_alert_watch(setup, self.figures, database, watching.signals)
         registry.register(AlertMetrics(self._alerts))
         roster = EngineRoster(
             self._services, partial(make_named_backend, settings.run_folder), why_fixed=_WHY_FIXED
         )
         self._admin = make_admin_app(
-            database, self.figures, registry, self._tell_keys, self._alerts, roster
+            database,
+            self.figures,
+            registry,
+            self._tell_keys,
+            self._alerts,
+            roster,
+            watching=watching,
+            plans=plans,
         )
         source = GatewaySource(self._services, self.figures, WorkerPoints(self._workers).take)
         self._recorder = Recorder(source, database)

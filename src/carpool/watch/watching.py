@@ -76,6 +76,10 @@ class Watching:
             self._made[history_s, ease] = at, outlook
             return outlook
 
+    def signals(self, ease: float) -> tuple[Signal, ...]:
+        """Those of `look`, with every threshold times `ease`."""
+        return self.look(ease=ease).signals
+
     def plan_numbers(self, model: str) -> PlanNumbers | None:
         """None where neither a plan nor an engine's word is known."""
         if (plan := self._plans.get(model)) is not None:
