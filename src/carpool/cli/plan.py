@@ -169,7 +169,7 @@ def plan(
     Every figure says how it is known: measured, driver, published, fitted or assumed.
     """
     from carpool.cli.size import parse_size
-    from carpool.planning.engine_kind import EngineKind, parse_engine, parse_version
+    from carpool.planning.engine_kind import EngineKind, parse_engine, read_version
     from carpool.planning.plan import PlanRequest
     from carpool.planning.settings import Settings
 
@@ -187,7 +187,7 @@ def plan(
     length = None if max_model_len is None else parse_tokens("--max-model-len", max_model_len)
     settings = Settings(
         engine=kind,
-        version=parse_version(engine_version),
+        version=read_version(engine_version),
         max_model_len=length,
         max_num_seqs=max_num_seqs,
         memory_share=memory_share,
@@ -230,20 +230,22 @@ def _print_plan(
     from carpool.planning.as_text import plan_as_text
     from carpool.planning.choices import choices
     from carpool.planning.flags import commands
+    from carpool.planning.nearest import nearest_fit
     from carpool.planning.plan import make_plan
 
     made = make_plan(request)
     rows, lines = choices(request), commands(made)
+    nearest = nearest_fit(request) if made.trouble else None
     if plot is not None:
         from carpool.cli.plan_plot import save_plan_plot
 
         save_plan_plot(made, rows, money, plot)
     if as_json:
-        typer.echo(json.dumps(plan_as_dict(made, rows, lines, money)))
+        typer.echo(json.dumps(plan_as_dict(made, rows, lines, money, nearest)))
     elif markdown:
         typer.echo(plan_as_markdown(made, rows, lines, money))
     else:
-        typer.echo(plan_as_text(made, rows, lines[:1], money))
+        typer.echo(plan_as_text(made, rows, lines[:1], money, nearest))
         if plot is not None:
             typer.echo(f"\nPlot: {plot}")
 

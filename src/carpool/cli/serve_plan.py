@@ -133,12 +133,19 @@ def announce_plan(
         return None
     if plan.trouble and not force:
         raise PlanError(
-            f"{model} does not fit: {plan.trouble}; see carpool plan for what would, or give "
-            "--force to start it all the same"
+            f"{model} does not fit: {plan.trouble}; {_way_out(plan)}, or give --force to start it "
+            "all the same"
         )
     if not is_quiet:
         typer.echo(plan_in_three_lines(plan), err=True)
     return plan
+
+
+def _way_out(plan: "Plan") -> str:
+    from carpool.planning.nearest import nearest_fit
+
+    nearest = nearest_fit(plan.request)
+    return f"it would with {nearest}" if nearest else "see carpool plan for what would"
 
 
 def plan_to_serve(

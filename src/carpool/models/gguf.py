@@ -213,7 +213,7 @@ class _Reader:
         if count * min_bytes > self.size - self.position:
             self._fail(
                 f"truncated or damaged: it claims {count} {what} "
-                f"with {self.size - self.position} bytes left"
+                f"with {self.size - self.position} bytes left. Fetch or copy it again"
             )
         return count
 

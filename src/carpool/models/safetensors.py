@@ -39,7 +39,11 @@ def read_header(path: Path) -> list[TensorHeader]:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
-                _fail(path, f"truncated: its header takes {length} bytes, the file has {size}")
+                _fail(
+                    path,
+                    f"truncated: its header takes {length} bytes, the file has {size}; fetch or "
+                    "copy it again",
+                )
             text = file.read(length)
     except OSError as error:
         _fail(path, f"cannot be read: {error.strerror}")

@@ -14,7 +14,11 @@ from carpool.planning.speed import Pace
 
 
 def plan_as_dict(
-    plan: Plan, choices: list[Choice], commands: list[Command], money: Money | None
+    plan: Plan,
+    choices: list[Choice],
+    commands: list[Command],
+    money: Money | None,
+    nearest: str | None = None,
 ) -> dict[str, Any]:
     request, settings = plan.request, plan.settings
     memory = {name: figure_as_dict(getattr(plan.memory, name)) for name in plan.memory.__slots__}
@@ -40,6 +44,7 @@ def plan_as_dict(
         },
         "fits": plan.trouble is None,
         "trouble": plan.trouble,
+        "would_fit_with": nearest,
         "memory_bytes_per_device": memory,
         "kv_cache": {
             "bytes_per_token": plan.pool.bytes_per_token,

@@ -13,9 +13,16 @@ BAR = 40
 
 
 def plan_as_text(
-    plan: Plan, choices: Sequence[Choice], commands: Sequence[Command], money: Money | None
+    plan: Plan,
+    choices: Sequence[Choice],
+    commands: Sequence[Command],
+    money: Money | None,
+    nearest: str | None = None,
 ) -> str:
+    """`nearest`: options with which it would fit, where it does not."""
     parts = [_head(plan), _memory(plan), _sequences(plan)]
+    if plan.trouble:
+        parts.insert(1, f"It would fit with {nearest}." if nearest else NOTHING_FITS)
     if plan.people:
         parts += [_people(plan), _speed(plan)]
     if choices:
@@ -25,6 +32,12 @@ def plan_as_text(
     if money:
         parts.append(money_as_text(money, plan))
     return "\n\n".join(parts)
+
+
+NOTHING_FITS = (
+    "Neither a shorter context, nor four bits, nor 16 of these would do; see "
+    "carpool plan MODEL --for-people N for devices that do."
+)
 
 
 def plan_in_three_lines(plan: Plan) -> str:

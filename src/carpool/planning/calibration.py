@@ -31,6 +31,11 @@ class MeasuredLevel:
     tokens_per_s: float
     requests_per_s: float
 
+    @property
+    def stream_tokens_per_s(self) -> float | None:
+        """Of one stream after its first token; None where all came at once."""
+        return 1 / self.tpot_s if self.tpot_s > 0 else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:

@@ -32,8 +32,8 @@ def choices(request: PlanRequest) -> list[Choice]:
     if settings.kv_dtype in ("auto", "bf16", "f16", "fp16"):
         dtype = _eight_bit_kv(settings.engine)
         rows.append(_choice("8-bit KV cache", request, settings=replace(settings, kv_dtype=dtype)))
-    if settings.engine is not EngineKind.EMBEDDED and _bits(request) > 5:
-        name = "Q4_K_M" if settings.engine is EngineKind.LLAMA_CPP else "awq"
+    name = four_bit_format(settings.engine)
+    if name is not None and _bits(request) > 5:
         rows.append(_choice("4-bit weights", request, weight_format=name))
     if request.model.shape.experts is None and (moe := find_published(MOE_INSTEAD)):
         rows.append(_choice(f"{moe.id} (MoE)", request, model=of_catalogue(moe)))
@@ -74,6 +74,13 @@ def _choice(name: str, request: PlanRequest, **changes: object) -> Choice:
         return Choice(name, make_plan(replace(request, **changes)))  # type: ignore[arg-type]
     except PlanError as error:
         return Choice(name, None, str(error))
+
+
+def four_bit_format(engine: EngineKind) -> str | None:
+    """What people load there in four bits."""
+    if engine is EngineKind.EMBEDDED:
+        return None
+    return "Q4_K_M" if engine is EngineKind.LLAMA_CPP else "awq"
 
 
 def _eight_bit_kv(engine: EngineKind) -> str:

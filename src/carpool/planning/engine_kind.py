@@ -35,6 +35,14 @@ def parse_engine(text: str) -> EngineKind:
     raise PlanError(f"engine {text!r} is not known; give one of {', '.join(EngineKind)}")
 
 
+def read_version(text: str | None) -> Version | None:
+    """As a person writes it; None for none. Raises `PlanError` for what is no version."""
+    version = parse_version(text)
+    if text is not None and version is None:
+        raise PlanError(f"engine version {text!r} is not one; write it like 0.19 or 0.19.0")
+    return version
+
+
 def parse_version(text: str | None) -> Version | None:
     """(0, 19, 0) of "0.19.0", "v0.8.5.post1" or ">=0.21.0"; None if there is no number."""
     found = re.search(r"\d+(?:\.\d+)+", text or "")

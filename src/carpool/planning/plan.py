@@ -227,9 +227,11 @@ def _check_lengths(shape: ModelShape, settings: Settings, profile: Profile) -> N
             f"tokens; give --max-model-len {shape.max_model_len} or less"
         )
     if profile.context_tokens > length:
+        is_most = length == shape.max_model_len
+        longer = "a model with a longer context" if is_most else "a larger --max-model-len"
         raise PlanError(
             f"context is {profile.context_tokens:,} tokens, but max_model_len is {length:,}; "
-            f"give --context {length} or less, or a larger --max-model-len"
+            f"give --context {length} or less, or {longer}"
         )
 
 
