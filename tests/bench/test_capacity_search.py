@@ -65,6 +65,13 @@ def test_a_line_is_found_in_few_levels(planned: int, capacity: int) -> None:
     assert len(levels) <= 14
 
 
+def test_where_it_was_the_last_time_is_tried_first() -> None:
+    found, levels = search(config(planned=5, hint=40), exactly(lambda n: n / 21))
+    assert levels[:3] == [5, 10, 40]
+    assert 40 <= found.max_num_seqs <= 42
+    assert len(levels) <= 5
+
+
 @pytest.mark.parametrize("planned", [4, 64, 500])
 def test_a_cliff_is_found(planned: int) -> None:
     """Flat until the seats are taken, then a queue."""
@@ -75,9 +82,9 @@ def test_a_cliff_is_found(planned: int) -> None:
     assert len(levels) <= 20
 
 
-def test_a_plan_that_holds_with_ease_is_doubled_up_to_the_most() -> None:
+def test_a_plan_that_holds_with_ease_is_taken_up_to_the_most() -> None:
     found, levels = search(config(planned=4, max_concurrency=50), exactly(lambda n: 0.1))
-    assert levels == [4, 8, 16, 32, 50]
+    assert levels == [4, 8, 32, 50]
     assert found.outcome is Outcome.AT_LEAST
     assert (found.max_num_seqs, found.low, found.high) == (50, 50, None)
 

@@ -1,6 +1,6 @@
 """Which level to drive next, to find the concurrency at which the p99 TTFT gets too long.
 
-First the planned concurrency, then twice that; then doubling until one fails, and probes on
+First the planned concurrency, then twice that; then further up until one fails, and probes on
 either side of where the p99 seems to cross the tolerance, until both sides are known and
 close. A state machine without a clock: levels out, times to first token in. That TTFT grows
 with concurrency is assumed; where the samples contradict it, levels are repeated, and if they
@@ -14,6 +14,8 @@ from math import ceil, inf, isfinite, sqrt
 
 from carpool.bench.tail import TAIL, quantile, sure_above, sure_below
 
+NEAR = 0.4
+"""Levels within this share of the crossing say where it is."""
 MOST_LEVELS = 40
 """No search that works needs half of it."""
 
@@ -41,7 +43,8 @@ class Outcome(StrEnum):
 class SearchConfig:
     """`confidence` is how sure a verdict must be (0.5 to 1); `precision` how far apart, as a
     share, the level that holds and the one that fails may lie. A level that decides nothing
-    is driven `max_repeats` times more, its samples taken together."""
+    is driven `max_repeats` times more, its samples taken together. `hint` is where the capacity
+    was the last time."""
 
     planned: int
     tolerance_s: float
@@ -49,6 +52,7 @@ class SearchConfig:
     precision: float = 0.1
     max_concurrency: int = 4096
     max_repeats: int = 1
+    hint: int | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.planned <= self.max_concurrency:
@@ -150,10 +154,11 @@ class CapacitySearch:
 
     def _next_probe(self) -> int | None:
         low, high = self._bracket()
-        highest = max(self._num_runs)
+        hint = self.config.hint
+        if hint is not None and hint not in self._num_runs and low < hint < (high or inf):
+            return min(hint, self.config.max_concurrency)
         if high is None:
-            most = self.config.max_concurrency
-            return min(2 * highest, most) if highest < most else None
+            return self._further_up()
         if high <= low + 1 or high <= low * (1 + self.config.precision):
             return None
         if self._is_stuck():
@@ -162,6 +167,17 @@ class CapacitySearch:
                 return probe
         return self._beside_crossing(low, high)
 
+    def _further_up(self) -> int | None:
+        """Above where the tolerance would be crossed if the p99 grew in a line with the
+        concurrency; at the most four times the highest level so far."""
+        highest, most = max(self._num_runs), self.config.max_concurrency
+        if highest >= most:
+            return None
+        p99 = self.p99(highest)
+        crossing = highest * self.config.tolerance_s / p99 if p99 > 0 else inf
+        wanted = min(crossing * (1 + self.config.precision / 2), 4.0 * highest, float(most))
+        return min(most, max(ceil(wanted), ceil(1.25 * highest)))
+
     def _is_stuck(self) -> bool:
         """Whether the last two probes have not halved what lies between (on a scale of ratios):
         then the curve is no line, and the middle is the better guess."""
@@ -169,7 +185,8 @@ class CapacitySearch:
 
     def _beside_crossing(self, low: int, high: int) -> int | None:
         """Just below where the p99 seems to cross, to see it hold, or just above, to see it
-        fail; further off where that has been tried and decided nothing."""
+        fail; further off where that has been tried and decided nothing. The side that is
+        further off goes first."""
         crossing = self._crossing()
         if crossing is None:
             return None
@@ -177,7 +194,8 @@ class CapacitySearch:
         for distance in (1, 2, 4, 8):
             below = min(int(crossing * (1 - half * distance)), ceil(crossing) - distance)
             above = max(ceil(crossing * (1 + half * distance)), int(crossing) + distance)
-            for probe in (below, above):
+            is_low_far = crossing / max(1, low) > high / crossing
+            for probe in (below, above) if is_low_far else (above, below):
                 if low < probe < high and probe not in self._num_runs:
                     return probe
             if distance > 1 and low >= below and high <= above:
@@ -205,8 +223,24 @@ class CapacitySearch:
         return [(fail, hold) for fail in fails for hold in holds if hold > fail]
 
     def _crossing(self) -> float | None:
-        """Where the p99 of the levels, made to rise, crosses the tolerance; None if it does not
-        within them. Without a lower level, from no time at no load."""
+        """Where the p99 crosses the tolerance; None if it does not within the levels. A p99 of
+        few samples is a noisy thing, so that a line through the levels around goes before the
+        two next to it."""
+        first = self._first_crossing()
+        if first is None:
+            return None
+        near = [
+            (float(level), self.p99(level), float(len(sample)))
+            for level, sample in self._samples.items()
+            if sample and first * (1 - NEAR) <= level <= first * (1 + NEAR)
+        ]
+        if len(near) < 3 or not all(isfinite(p99) for _, p99, _ in near):
+            return first
+        return where_line_is(self.config.tolerance_s, near, first)
+
+    def _first_crossing(self) -> float | None:
+        """Where the p99 of the levels, made to rise, crosses the tolerance. Without a lower
+        level, from no time at no load."""
         levels = sorted(level for level, sample in self._samples.items() if sample)
         risen = rising(
             [self.p99(level) for level in levels], [len(self._samples[level]) for level in levels]
@@ -240,6 +274,22 @@ class CapacitySearch:
         if high is not None:
             sure.append(sure_above(*self._counts(high)))
         return min(sure, default=0.0)
+
+
+def where_line_is(
+    value: float, points: Sequence[tuple[float, float, float]], otherwise: float
+) -> float:
+    """The x at which the line nearest to points of (x, y, weight) has that value; `otherwise`
+    if it does not rise, or only outside of them."""
+    total = sum(weight for _, _, weight in points)
+    x0 = sum(weight * x for x, _, weight in points) / total
+    y0 = sum(weight * y for _, y, weight in points) / total
+    spread = sum(weight * (x - x0) ** 2 for x, _, weight in points)
+    slope = sum(weight * (x - x0) * (y - y0) for x, y, weight in points) / spread
+    if slope <= 0:
+        return otherwise
+    x = x0 + (value - y0) / slope
+    return x if min(points)[0] <= x <= max(points)[0] else otherwise
 
 
 def rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:

@@ -118,8 +118,8 @@ class PlanCheck:
         )
         return (
             f"at {double.concurrency} at once {does}: first tokens after {double.ttft_s:.2g} s "
-            f"instead of {at.ttft_s:.2g} s, {1 / double.tpot_s:.3g} tokens/s each instead of "
-            f"{1 / at.tpot_s:.3g}, {double.tokens_per_s / at.tokens_per_s:.0%} of the "
+            f"instead of {at.ttft_s:.2g} s, {_rate(double)} tokens/s each instead of "
+            f"{_rate(at)}, {double.tokens_per_s / at.tokens_per_s:.0%} of the "
             f"throughput{waits}"
         )
 
@@ -167,7 +167,7 @@ class PlanCheck:
             ),
         )
         for name, planned, measured, unit in pairs:
-            if abs(planned / measured - 1) > OFF:
+            if measured and abs(planned / measured - 1) > OFF:
                 word = "slower" if measured > planned else "faster"
                 yield (
                     f"{name}: this machine is {word}, {1e3 * measured:.3g} {unit} instead of "
@@ -202,7 +202,7 @@ def _level_rows(
             "tokens/s each",
             "",
             None if prediction is None else prediction.stream_tokens_per_s,
-            None if level is None else 1 / level.tpot_s,
+            None if level is None else level.stream_tokens_per_s,
         ),
         row(
             "tokens/s in all",
@@ -211,6 +211,11 @@ def _level_rows(
             None if level is None else level.tokens_per_s,
         ),
     ]
+
+
+def _rate(level: MeasuredLevel) -> str:
+    rate = level.stream_tokens_per_s
+    return "all" if rate is None else f"{rate:.3g}"
 
 
 def last_verdicts(levels: tuple[DrivenLevel, ...]) -> dict[int, Verdict]:

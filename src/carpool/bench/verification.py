@@ -184,7 +184,7 @@ class Verification:
         slo = Slo(ttft_ms=1e3 * self.config.search.tolerance_s)
         if role == "alone":
             limits = Limits(max_requests=ALONE_REQUESTS, max_seconds=ALONE_S)
-            return Level("alone", FixedConcurrency(1), limits, warm_up_s=1.0, slo=slo)
+            return Level("alone", FixedConcurrency(1), limits, warm_up_s=0.5, slo=slo)
         cycle = self._cycle(number)
         needed = requests_needed(self.config.search.confidence)
         return Level(
@@ -200,7 +200,7 @@ class Verification:
         where that is clear; None if the budget has none left."""
         cycle = self._cycle(number)
         needed = requests_needed(self.config.search.confidence) * cycle / number
-        wanted = max(USUAL_S, cycle, 0.0 if self._looks_slow(number) else 1.2 * needed)
+        wanted = max(USUAL_S, cycle, 0.0 if self._looks_slow(number) else 2 * needed)
         left = self._deadline - time.monotonic() - 2 * cycle
         return min(wanted, left) if left >= SHORTEST_S else None
 

@@ -55,7 +55,8 @@ def _plots(check: PlanCheck) -> Iterator[str]:
             ],
         ),
     ]
-    each = [Series("", [(float(level.concurrency), 1 / level.tpot_s) for level in levels])]
+    rates = [(float(level.concurrency), level.stream_tokens_per_s) for level in levels]
+    each = [Series("", [(at, rate) for at, rate in rates if rate is not None])]
     total = [Series("", [(float(level.concurrency), level.tokens_per_s) for level in levels])]
     yield figure("Time to first token", plot(ttft, "at once", "s", y_limit=tolerance))
     yield figure("Tokens a second of a stream", plot(each, "at once", "tok/s"))

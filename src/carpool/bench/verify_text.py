@@ -110,7 +110,7 @@ def level_cells(check: PlanCheck) -> list[list[str]]:
                 str(level.num_failed),
                 f"{number(level.ttft_s)} s",
                 f"{number(level.ttft_p99_s)} s",
-                number(1 / level.tpot_s),
+                "-" if (rate := level.stream_tokens_per_s) is None else number(rate),
                 number(level.tokens_per_s),
                 verdicts[level.concurrency].value if level.concurrency in verdicts else "",
             ]

@@ -144,6 +144,7 @@ async def _measured(options: Options, engine: EngineUnderTest, stop: asyncio.Eve
             confidence=options.confidence,
             precision=options.precision,
             max_concurrency=options.max_concurrency,
+            hint=_hint(before, lengths, options.tolerance_s),
         ),
         prompt_tokens=lengths.prompt_tokens,
         output_tokens=lengths.output_tokens,
@@ -180,6 +181,14 @@ async def _measured(options: Options, engine: EngineUnderTest, stop: asyncio.Eve
         overhead_bytes=overhead,
     )
     return replace(check, calibration=_calibration(check, key))
+
+
+def _hint(before: Calibration | None, lengths: Profile, tolerance_s: float) -> int | None:
+    """The capacity that was found with such requests."""
+    if before is None or before.tolerance_s != tolerance_s or before.max_num_seqs < 1:
+        return None
+    is_like = before.is_like(lengths.prompt_tokens, lengths.output_tokens)
+    return before.max_num_seqs if is_like else None
 
 
 def _key(
