@@ -17,6 +17,7 @@ MINUTE_NAMES = (
     "tpot.p50",
     "queue_wait.p90",
     "waiting.mean",
+    "waiting.max",
     "in_flight.mean",
     "seats.mean",
     "kv_reserved.mean",
@@ -85,7 +86,8 @@ class CallerLines:
 
     @classmethod
     def of_series(cls, caller: CallerSeries) -> "CallerLines":
-        columns = {name: np.array(caller.columns[name], float) for name in CALLER_FIELDS}
+        sums = np.where(caller.known, caller.sums, np.nan)
+        columns = dict(zip(CALLER_FIELDS, sums, strict=True))
         return cls(caller.key_id, caller.person_id, columns)
 
 

@@ -1,7 +1,7 @@
 """Prompts grow: of everybody, or of one key. Somebody has added retrieval, a longer system prompt,
 a conversation that is never cut; and as many sequences as before no longer fit."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ RATIO = 1.5
 """Of the geometric mean of recent prompts to earlier ones."""
 SURE = 5.0
 """Standard errors between the two: hundreds of comparisons a day are made."""
-LEAST_REQUESTS, LEAST_BEFORE, LEAST_HOURS = 15, 60, 6
+LEAST_REQUESTS, LEAST_BEFORE, LEAST_HOURS = 15, 60, 12
 LEAST_MORE = 200.0
 """Tokens a prompt has more."""
 
@@ -44,23 +44,45 @@ def context_creep(view: ModelView) -> Iterable[Signal]:
     callers = [each for each in view.callers if each.key_id]
     if not callers:
         return
-    yield from _of_all(view, callers)
-    for caller in callers:
-        found = growth(caller.columns["requests"], caller.columns["prompt_logs"], view.ease)
+    requests, logs = _stacked(callers, "requests"), _stacked(callers, "prompt_logs")
+    if _num_grown(requests, logs, view.ease) >= 2:
+        found = _growth_of(requests.sum(axis=0), logs.sum(axis=0), view.ease)
         if found is not None:
-            yield _of_key(view, caller, found)
+            yield _of_all(view, found)
+    for number in _candidates(requests, logs, view.ease):
+        found = _growth_of(requests[number], logs[number], view.ease)
+        if found is not None:
+            yield _of_key(view, callers[number], found)
 
 
-def growth(requests: Array, logs: Array, ease: float = 1.0) -> _Growth | None:
-    """By hours; the shortest window that shows it."""
-    requests = np.nan_to_num(requests)[-BASELINE_H - WINDOWS_H[-1] :]
-    logs = np.nan_to_num(logs)[-len(requests) :]
+def _stacked(callers: list[CallerLines], name: str) -> Array:
+    """By key and hour."""
+    length = BASELINE_H + WINDOWS_H[-1]
+    table: Array = np.nan_to_num(np.stack([each.columns[name][-length:] for each in callers]))
+    return table
+
+
+def _candidates(requests: Array, logs: Array, ease: float) -> list[int]:
+    """Keys whose prompts have grown enough in some window, however sure that is."""
+    total, total_logs = requests.sum(axis=1), logs.sum(axis=1)
+    found = np.zeros(len(requests), bool)
     for window in WINDOWS_H:
-        if len(requests) <= window:
-            break
-        found = _compare(requests, logs, len(requests) - window, ease)
-        if found is not None:
-            return found
+        new, new_logs = requests[:, -window:].sum(axis=1), logs[:, -window:].sum(axis=1)
+        old, old_logs = total - new, total_logs - new_logs
+        ratio = new_logs / np.maximum(new, 1) - old_logs / np.maximum(old, 1)
+        enough = (new >= LEAST_REQUESTS) & (old >= LEAST_BEFORE)
+        found |= enough & (ratio >= np.log(RATIO) * ease)
+    numbers: list[int] = np.flatnonzero(found).tolist()
+    return numbers
+
+
+def _growth_of(requests: Array, logs: Array, ease: float) -> _Growth | None:
+    """By hours; of the shortest window that shows it."""
+    for window in WINDOWS_H:
+        if len(requests) > window:
+            found = _compare(requests, logs, len(requests) - window, ease)
+            if found is not None:
+                return found
     return None
 
 
@@ -68,17 +90,17 @@ def _compare(requests: Array, logs: Array, split: int, ease: float) -> _Growth |
     old, new = requests[:split], requests[split:]
     if new.sum() < LEAST_REQUESTS or old.sum() < LEAST_BEFORE or (old > 0).sum() < LEAST_HOURS:
         return None
-    mean = logs[:split].sum() / old.sum()
-    recent = logs[split:].sum() / new.sum()
-    difference = float(recent - mean)
-    more = np.exp(recent) - np.exp(mean)
+    mean = float(logs[:split].sum() / old.sum())
+    recent = float(logs[split:].sum() / new.sum())
+    difference, more = recent - mean, np.exp(recent) - np.exp(mean)
     if difference < np.log(RATIO) * ease or more < LEAST_MORE * ease:
         return None
-    sure = difference / _error(requests, logs, split, float(mean))
+    sure = difference / _error(requests, logs, split, mean)
     if sure < SURE * ease:
         return None
     hourly = np.where(requests > 0, logs / np.maximum(requests, 1) - mean, np.nan)
-    place = change_point(hourly[-48:] - difference / 2) + max(0, len(hourly) - 48)
+    recently = max(0, len(hourly) - 48)
+    place = recently + change_point(hourly[recently:] - difference / 2)
     return _Growth(float(np.exp(mean)), float(np.exp(recent)), sure, place, len(requests))
 
 
@@ -90,7 +112,7 @@ def _error(requests: Array, logs: Array, split: int, mean: float) -> float:
     counts = requests[:split][has]
     deviations = logs[:split][has] / counts - mean
     scaled = deviations**2 * counts
-    within = max(0.05, float(np.median(scaled)) / 0.455)
+    within = max(0.05, float(np.median(scaled)) / 0.455, float(np.mean(scaled)))
     between = max(0.0, float(np.mean(deviations**2)) - within * float(np.mean(1 / counts)))
     hours = max(1, int((requests[split:] > 0).sum()))
     number = requests[split:].sum()
@@ -116,31 +138,18 @@ def _of_key(view: ModelView, caller: CallerLines, found: _Growth) -> Signal:
             f"{tokens(found.after)} tokens since {duration(max(3600.0, view.now - since))} ago"
             f"{cost}"
         ),
-        figures={
-            "prompt_tokens_before": found.before,
-            "prompt_tokens_now": found.after,
-            "context_tokens_before": before,
-            "context_tokens_now": after,
-            **fit,
-        },
+        figures=_figures(found, before, after) | fit,
         remedies=for_capacity(view, after, before),
     )
 
 
-def _of_all(view: ModelView, callers: list[CallerLines]) -> Iterator[Signal]:
-    """Of the mean person's prompts: who asks more today does not make it longer."""
-    requests = np.nansum(np.stack([each.columns["requests"] for each in callers]), axis=0)
-    logs = np.nansum(np.stack([each.columns["prompt_logs"] for each in callers]), axis=0)
-    found = growth(requests, logs, view.ease)
-    if found is None or _num_grown(callers, view.ease) < 2:
-        return
+def _of_all(view: ModelView, found: _Growth) -> Signal:
+    """Of everybody's prompts together."""
     since = view.hours.start(view.hours.length - found.hours + found.place)
-    before, after = (
-        _context(view, slice(None, -24)),
-        _context(view, slice(-_hours_since(found), None)),
-    )
+    before = _context(view, slice(None, -24))
+    after = _context(view, slice(-_hours_since(found), None))
     cost, fit = _cost(view, before, after)
-    yield Signal(
+    return Signal(
         name=SignalName.CONTEXT_CREEP,
         severity=Severity.WARNING,
         model=view.model,
@@ -152,32 +161,32 @@ def _of_all(view: ModelView, callers: list[CallerLines]) -> Iterator[Signal]:
             f"{tokens(found.after)} tokens since {duration(max(3600.0, view.now - since))} ago, "
             f"of several keys{cost}"
         ),
-        figures={
-            "prompt_tokens_before": found.before,
-            "prompt_tokens_now": found.after,
-            "context_tokens_before": before,
-            "context_tokens_now": after,
-            **fit,
-        },
+        figures=_figures(found, before, after) | fit,
         remedies=for_capacity(view, after, before),
     )
+
+
+def _figures(found: _Growth, before: float, after: float) -> dict[str, float]:
+    return {
+        "prompt_tokens_before": found.before,
+        "prompt_tokens_now": found.after,
+        "context_tokens_before": before,
+        "context_tokens_now": after,
+    }
 
 
 def _hours_since(found: _Growth) -> int:
     return max(1, found.hours - found.place)
 
 
-def _num_grown(callers: list[CallerLines], ease: float) -> int:
-    """Keys of which prompts have grown at all, by a little more than chance."""
-    number = 0
-    for each in callers:
-        requests = np.nan_to_num(each.columns["requests"])
-        logs = np.nan_to_num(each.columns["prompt_logs"])
-        old, new = requests[:-8].sum(), requests[-8:].sum()
-        if old >= LEAST_BEFORE / 2 and new >= 5:
-            ratio = logs[-8:].sum() / new - logs[:-8].sum() / old
-            number += ratio >= np.log(1.25) * ease
-    return number
+def _num_grown(requests: Array, logs: Array, ease: float) -> int:
+    """Keys of which prompts have grown, by a little more than chance: who asks more today than
+    others does not make prompts longer."""
+    new, old = requests[:, -8:].sum(axis=1), requests[:, :-8].sum(axis=1)
+    has = (old >= LEAST_BEFORE / 2) & (new >= 5)
+    means = logs[:, -8:].sum(axis=1) / np.maximum(new, 1)
+    ratio = means - logs[:, :-8].sum(axis=1) / np.maximum(old, 1)
+    return int((has & (ratio >= np.log(1.25) * ease)).sum())
 
 
 def _contexts(view: ModelView, caller: CallerLines, found: _Growth) -> tuple[float, float]:

@@ -17,9 +17,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 BURST_WINDOW_S = 6 * 3600
 LEAST_BURSTS = 3
 LONGEST_BURST_S = 1200
-QUEUED = 1.0
-"""Requests in the queue, on average over a minute, that belong to a burst."""
-LEAST_PEAK = 3.0
+QUEUED = 3.0
+"""Requests in the queue at some moment of a minute, that make it part of a burst."""
+LEAST_PEAK = 1.0
+"""Of the seats: requests in the queue at the height of a burst, a whole batch of them."""
 CLIMB_WINDOW_S, BLOCK_S = 4 * 3600, 600
 SURE = 4.0
 LEAST_RISE = 0.3
@@ -166,7 +167,8 @@ def _usual_load(view: ModelView) -> float | None:
 
 def _bursts(view: ModelView) -> _Bursts | None:
     """Runs of minutes with a queue, a minute or two without one counted in."""
-    waiting = view.minutes.last("waiting.mean", BURST_WINDOW_S)
+    waiting = view.minutes.last("waiting.max", BURST_WINDOW_S)
+    least = max(QUEUED, LEAST_PEAK * middle(view.minutes.last("seats.mean", BURST_WINDOW_S)))
     queued = np.flatnonzero(waiting >= QUEUED * view.ease)
     if not len(queued):
         return None
@@ -175,7 +177,7 @@ def _bursts(view: ModelView) -> _Bursts | None:
     ends = queued[np.concatenate([gaps, [len(queued) - 1]])]
     peaks = np.array([np.nanmax(waiting[a : b + 1]) for a, b in zip(starts, ends, strict=True)])
     is_over = ends < len(waiting) - 1
-    real = (peaks >= LEAST_PEAK * view.ease) & is_over
+    real = (peaks >= least * view.ease) & is_over
     if real.sum() < max(2, LEAST_BURSTS * view.ease):
         return None
     lengths = (ends - starts + 1)[real] * view.minutes.step
