@@ -18,7 +18,7 @@ unexport PYTHONPATH
 PYTHON ?=
 NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help serve test test-all test-browser lint bench-engine bench-gateway bench-fairness bench-planner bench-peers lab lock clean test-vllm install-lab install-dev install-bench venv
+.PHONY: help serve test test-all test-browser lint bench-engine bench-gateway bench-fairness bench-planner bench-truth bench-peers lab lock clean test-vllm install-lab install-dev install-bench venv
 
 help:
 	@echo 'make serve         install what is needed, fetch the demo model, serve it'
@@ -32,6 +32,8 @@ help:
 	@echo 'make bench-gateway measure the gateway on one core, with nginx, LiteLLM where installed'
 	@echo 'make bench-fairness  measure one person under the flood of another'
 	@echo 'make bench-planner  score the planner on start-up reports (ARGS="--reports FILE")'
+	@echo 'make bench-truth   hold what carpool bench reports against a server with known timings'
+	@echo '                   (VLLM=its executable, VLLM_MODEL=a folder: vllm bench serve, too)'
 	@echo 'make bench-peers   install LiteLLM for bench-gateway, in a venv of its own'
 	@echo 'make lab           show what batching is worth on this machine'
 	@echo 'make lock          write constraints.txt anew from the newest releases'
@@ -76,6 +78,9 @@ bench-fairness: install-bench
 
 bench-planner: install-dev
 	@$(BIN)/python -m benchmarks.planner $(ARGS)
+
+bench-truth: install-dev
+	@VLLM="$(VLLM)" VLLM_MODEL="$(VLLM_MODEL)" $(BIN)/python -m benchmarks.bench_truth $(ARGS)
 
 # One version, so that figures can be compared: newer ones ask for packages that are not there.
 bench-peers: venv

@@ -4,9 +4,9 @@
 
 It prints its port, answers POST /v1/chat/completions and /v1/completions with streams of
 `max_tokens` chunks, and GET /truth with all it has done since the last such look: per request
-when its last byte came and when each token was handed to the kernel, in seconds of CLOCK_MONOTONIC,
-which all processes of a machine share. No event loop and no HTTP library: the time from a stamp
-to its write is a few microseconds.
+when its last byte came, when each token was handed to the kernel (seconds of CLOCK_MONOTONIC,
+which all processes of a machine share), and its `user`. No event loop and no HTTP library: the
+time from a stamp to its write is a few microseconds.
 
 A stall begins so many seconds after the first request: nothing is written for so long, and
 whatever was due meanwhile comes that much later.
@@ -54,14 +54,14 @@ DONE = framed(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 class Stream:
     """One answer: `stamps` of its tokens so far."""
 
-    __slots__ = ("due", "num_prompt", "num_tokens", "received", "sock", "stamps")
+    __slots__ = ("name", "num_prompt", "num_tokens", "received", "sock", "stamps")
 
     def __init__(self, sock: socket.socket, received: float, num_tokens: int, num_prompt: int):
         self.sock = sock
         self.received = received
         self.num_tokens = num_tokens
         self.num_prompt = num_prompt
-        self.due = 0.0
+        self.name = ""
         self.stamps: list[float] = []
 
     def end(self) -> bytes:
@@ -158,12 +158,13 @@ class TruthServer:
             self._send_json(sock, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
         elif path == b"/truth":
             done, self._done = self._done, []
-            self._send_json(sock, [[each.received, each.stamps] for each in done])
+            self._send_json(sock, [[each.received, each.stamps, each.name] for each in done])
         elif path.endswith(b"completions"):
             if self._stall_at_s and self._stall_begins == math.inf and not self._shift:
                 self._stall_begins = now + self._stall_at_s
             asked = json.loads(body)
             stream = Stream(sock, now, int(asked.get("max_tokens") or 16), len(body) // 5)
+            stream.name = str(asked.get("user") or "")
             self._send(sock, HEAD)
             due = now + self._ttft_s - self._shift
             heapq.heappush(self._due, (due, next(self._order), stream))

@@ -14,6 +14,7 @@ import httptools
 
 from carpool.backends.address import Address
 from carpool.bench.exchange import Exchange
+from carpool.bench.stamped_socket import StampedSocket, connect, is_stamped
 
 # Servers close idle connections; uvicorn after 5 s.
 KEEP_ALIVE_S = 4.0
@@ -32,7 +33,7 @@ class Connection(asyncio.Protocol):
         self._release = release
         self._exchange: Exchange | None = None
         self._parser: httptools.HttpResponseParser | None = None
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.Transport | StampedSocket | None = None
 
     @property
     def is_open(self) -> bool:
@@ -52,15 +53,19 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport | StampedSocket) -> None:
         self._transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
+        self.received(data, _clock())
+
+    def received(self, data: bytes, now: float) -> None:
+        """`now`: when the bytes arrived, which may be a little before they were read."""
         exchange = self._exchange
         if exchange is None or self._parser is None:
             self.abort()
             return
-        exchange.now = _clock()
+        exchange.now = now
         exchange.has_begun = True
         try:
             self._parser.feed_data(data)
@@ -124,7 +129,9 @@ class Connections:
                 if connection is not None:
                     connection.begin(request, exchange)
                     await exchange.done
-        except TimeoutError:
+        except TimeoutError as error:
+            if error.errno is not None:  # of the system, to a connect that nobody answered
+                exchange.finish(_clock(), *_why_not(error))
             exchange.finish(_clock(), "timeout", f"no whole answer within {timeout_s:g} s")
         except OSError as error:
             exchange.finish(_clock(), *_why_not(error))
@@ -157,6 +164,9 @@ class Connections:
         address = self._address
         if address.uds is not None:
             _, made = await loop.create_unix_connection(self._new, str(address.uds))
+        elif is_stamped(address):
+            made = self._new()
+            made.connection_made(await connect(loop, address.host, address.port, made))
         else:
             _, made = await loop.create_connection(
                 self._new, address.host, address.port, ssl=self._tls

@@ -1,7 +1,6 @@
 """How late the load generator itself is: what it measures is late by as much."""
 
 import asyncio
-import os
 import socket
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ _clock = time.monotonic
 @dataclass(frozen=True, slots=True)
 class ClientLag:
     """Milliseconds. A sample is how late the event loop came to what was due, and then to a
-    socket that had become readable. `cpu_share`: of one core, used by this process."""
+    socket that had become readable. `cpu_share`: of one core, used by the event loop's thread."""
 
     p50_ms: float
     p99_ms: float
@@ -58,7 +57,7 @@ class LagMeter:
 
     def reset(self) -> None:
         self._samples.clear()
-        self._began, self._cpu_began = _clock(), _cpu_s()
+        self._began, self._cpu_began = _clock(), time.thread_time()
 
     def result(self) -> ClientLag:
         lags = Distribution(self._samples)
@@ -67,7 +66,7 @@ class LagMeter:
             1e3 * (lags.p50.value or 0.0),
             1e3 * (lags.p99.value or 0.0),
             1e3 * (lags.max or 0.0),
-            (_cpu_s() - self._cpu_began) / took,
+            (time.thread_time() - self._cpu_began) / took,
             lags.count,
         )
 
@@ -110,8 +109,3 @@ def lag_measured() -> Iterator[LagMeter]:
         yield meter
     finally:
         meter.stop()
-
-
-def _cpu_s() -> float:
-    times = os.times()
-    return times.user + times.system

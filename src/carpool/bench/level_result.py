@@ -12,6 +12,7 @@ from carpool.bench.engine_metrics import EngineChange
 from carpool.bench.lag import ClientLag
 from carpool.bench.level import Level, Slo
 from carpool.bench.record import RequestRecord
+from carpool.bench.stamped_socket import is_stamped
 from carpool.bench.target import Target
 
 CANCELLED = "cancelled"
@@ -226,7 +227,7 @@ def measure(
         mean_in_flight=_overlap(all_records, begin, end) / window_s,
         engine=engine,
         lag=lag,
-        doubts=tuple(doubts_of(level, records, lag)),
+        doubts=tuple(doubts_of(level, records, lag, is_stamped(target.address))),
         notes=tuple(notes_of(records, len(all_records) - len(known))),
     )
 

@@ -18,7 +18,7 @@ class FixedConcurrency:
         _check(self.ramp_s >= 0, f"a ramp of {self.ramp_s:g} s ends before it begins")
 
     def __str__(self) -> str:
-        return f"{self.num_streams} streams"
+        return f"{self.num_streams} stream{'' if self.num_streams == 1 else 's'}"
 
     @property
     def size(self) -> int:

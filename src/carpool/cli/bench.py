@@ -210,6 +210,14 @@ def bench(
         float | None,
         typer.Option(metavar="MS", rich_help_panel=LIMITS, help="Most time to the answer's end."),
     ] = None,
+    max_lag: Annotated[
+        float,
+        typer.Option(
+            metavar="MS",
+            rich_help_panel=LIMITS,
+            help="Most lag of the load generator itself, at its 99th percentile.",
+        ),
+    ] = 5.0,
     goodput: Annotated[
         float,
         typer.Option(
@@ -253,6 +261,7 @@ def bench(
         warm_up_s=warm_up,
         drain_s=drain,
         timeout_s=timeout,
+        max_lag_ms=max_lag,
         seed=seed,
     )
     asked = PromptChoice(
