@@ -18,13 +18,14 @@ from carpool.planning.engine_kind import EngineKind, Version, parse_engine, pars
 from carpool.planning.figure import GIB
 from carpool.planning.settings import Settings
 
-# (first month, version) of vLLM, for reports that give a date and no version.
-# https://github.com/vllm-project/vllm/releases
+# (first month or day, version) of vLLM, for reports that give a date and no version.
+# https://github.com/vllm-project/vllm/releases; of May 2026, as reports with both show.
 VLLM_RELEASES: list[tuple[str, Version]] = [
     ("2023-06", (0, 1)), ("2024-03", (0, 4)), ("2024-06", (0, 5)), ("2024-09", (0, 6)),
     ("2025-01", (0, 7)), ("2025-03", (0, 8)), ("2025-05", (0, 9)), ("2025-07", (0, 10)),
     ("2025-10", (0, 11)), ("2025-12", (0, 12)), ("2026-01", (0, 14)), ("2026-02", (0, 16)),
-    ("2026-03", (0, 18)), ("2026-04", (0, 19)), ("2026-05", (0, 21)), ("2026-08", (0, 24)),
+    ("2026-03", (0, 18)), ("2026-04", (0, 19)), ("2026-05", (0, 20)), ("2026-05-05", (0, 20, 1)),
+    ("2026-05-07", (0, 21)), ("2026-08", (0, 24)),
 ]  # fmt: skip
 
 
