@@ -51,6 +51,7 @@ class Live:
             model="team-model",
             person_id="ana",
             name="Ana",
+            lane=Lane.INTERACTIVE,
             num_seqs=1,
             num_tokens=50,
             is_waiting=False,

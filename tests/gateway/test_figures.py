@@ -12,6 +12,7 @@ from carpool.gateway.figures import (
     summed,
 )
 from carpool.gateway.live_state import Load, ModelState, PersonLoad, Place, ReplicaState
+from carpool.store.lane import Lane
 
 PAGE = """\
 # HELP carpool_gateway_requests_total Requests that ended
@@ -73,8 +74,8 @@ def test_people_and_models_have_what_all_workers_have_of_them():
     again = PersonLoad("1", "Ana", Load(2, 20, 1, 10), {"n": Load(2, 20, 1, 10)})
     ben = PersonLoad("2", "Ben", Load(waiting=1), {"m": Load(waiting=1)})
     runs = Place(
-        request_id="a", model="m", person_id="1", name="Ana", num_seqs=1, num_tokens=10,
-        is_waiting=False, for_s=2.0,
+        request_id="a", model="m", person_id="1", name="Ana", lane=Lane.INTERACTIVE, num_seqs=1,
+        num_tokens=10, is_waiting=False, for_s=2.0,
     )  # fmt: skip
     older = replace(runs, request_id="b", for_s=3.0)
     waits = replace(runs, request_id="c", is_waiting=True, for_s=9.0)

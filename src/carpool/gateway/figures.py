@@ -41,6 +41,7 @@ class Figures:
 
 
 FIGURES = TypeAdapter(Figures)
+PLACES = TypeAdapter(list[Place])
 
 
 def families_of(text: str) -> list[Metric]:

@@ -24,7 +24,7 @@ from carpool.gateway.in_flight import InFlightCounts
 from carpool.gateway.key_ring import KeyRing
 from carpool.gateway.key_watch import KeyWatch
 from carpool.gateway.ledger import Ledger
-from carpool.gateway.live_state import GatewayLive
+from carpool.gateway.live_state import GatewayLive, Place
 from carpool.gateway.lock_file import LockFile
 from carpool.gateway.meters import Meters
 from carpool.gateway.metrics import GatewayMetrics
@@ -40,6 +40,7 @@ from carpool.gateway.outcome import Outcome
 from carpool.gateway.person_report import PersonReports
 from carpool.gateway.recording import GatewaySource
 from carpool.gateway.refusal import Refusal
+from carpool.gateway.request_recorder import RequestRecorder
 from carpool.gateway.sharing import Sharing
 from carpool.gateway.subject import Subject
 from carpool.gateway.ticket import Ticket
@@ -47,6 +48,7 @@ from carpool.planning.plan import Plan
 from carpool.store.database import Database
 from carpool.store.errors import StoreError
 from carpool.store.key_store import KeyStore
+from carpool.store.recorded_requests import RecordedRequestStore
 from carpool.store.usage_store import UsageStore, day_start, month_start
 from carpool.watch.accumulator import Accumulators
 from carpool.watch.alert_config import AlertsConfig, AlertSetup, set_up_alerts
@@ -131,7 +133,11 @@ class Gateway:
         access_log = AccessLog() if options.has_access_log else None
         is_alone = options.num_workers == 1
         self.sums = Accumulators(has_think=is_alone)
-        books = Books(self._ledger, self.metrics, access_log, options.tracing, self.sums)
+        self._request_recorder = RequestRecorder(RecordedRequestStore(database).insert)
+        books = Books(
+            *(self._ledger, self.metrics, access_log, options.tracing, self.sums),
+            self._request_recorder,
+        )
         self._tracing = options.tracing
         self._exchanges = Exchanges(books)
         self.app = GatewayApp(
@@ -141,9 +147,12 @@ class Gateway:
             self._exchanges,
             books,
         )
-        reports = PersonReports(self.models, self._usage)
-        self.app.reports = {"/v1/me": reports.now, "/v1/me/usage": reports.usage}
         self.live = GatewayLive(self.models, self._ring)
+        self.person_reports = PersonReports(self.models, self._usage, self._places)
+        self.app.reports = {
+            "/v1/me": self.person_reports.now,
+            "/v1/me/usage": self.person_reports.usage,
+        }
         self._recorder: Recorder | None = None
         if is_alone:  # among workers, the parent records
             source = GatewaySource(self._services, self.live, self._take_sums)
@@ -170,6 +179,7 @@ class Gateway:
 
     def start(self) -> None:
         self._run("usage", self._ledger.run())
+        self._run("recorded requests", self._request_recorder.run())
         self._run("event loop's lag", self.metrics.watch_loop())
         if self._recorder is not None:
             self._run("series", self._recorder.run())
@@ -243,6 +253,9 @@ class Gateway:
 
     async def _take_sums(self) -> dict[str, Point]:
         return self.sums.take()
+
+    async def _places(self) -> list[Place]:
+        return self.live.places()
 
     def _are_counters_away(self) -> bool:
         return self._sharing is not None and self._sharing.is_away

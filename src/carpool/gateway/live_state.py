@@ -10,6 +10,7 @@ from carpool.gateway.key_ring import KeyRing
 from carpool.gateway.model_service import UNKNOWN_CAPACITY
 from carpool.gateway.served_model import ServedModel
 from carpool.gateway.ticket import Ticket
+from carpool.store.lane import Lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Place:
     model: str
     person_id: str
     name: str
+    lane: Lane
     num_seqs: int
     num_tokens: int
     is_waiting: bool
@@ -123,6 +125,7 @@ class GatewayLive:
                     model=model.name,
                     person_id=ticket.person_id,
                     name=self._name(ticket),
+                    lane=ticket.lane,
                     num_seqs=ticket.num_seqs,
                     num_tokens=ticket.num_tokens,
                     is_waiting=is_waiting,

@@ -25,6 +25,7 @@ from carpool.gateway.admin_app import make_admin_app
 from carpool.gateway.alert_metrics import AlertMetrics
 from carpool.gateway.alerting import make_alert_watch
 from carpool.gateway.engine_roster import EngineRoster
+from carpool.gateway.figures import PLACES
 from carpool.gateway.in_flight import InFlightCounts
 from carpool.gateway.key_ring import KeyRing
 from carpool.gateway.live_state import GatewayLive
@@ -169,13 +170,17 @@ class Parent(Collector):
         await self._admin(scope, receive, send)
 
     async def metrics_app(self, scope: Any, receive: Any, send: Any) -> None:
-        """Everybody's metrics, for the workers alone: who asks one of them asks for all."""
+        """Everybody's metrics and places, for the workers alone: who asks one of them asks for
+        all."""
         if scope["type"] != "http":
             return
-        await self.figures.refresh()
-        body = generate_latest(self._registry)
+        if scope["path"] == "/places":  # of the last poll: pages ask often
+            media_type, body = "application/json", PLACES.dump_json(self.figures.places())
+        else:
+            await self.figures.refresh()
+            media_type, body = CONTENT_TYPE_LATEST, generate_latest(self._registry)
         headers = [
-            (b"content-type", CONTENT_TYPE_LATEST.encode()),
+            (b"content-type", media_type.encode()),
             (b"content-length", b"%d" % len(body)),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -2,12 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from carpool.gateway.key_ring import Caller
+from carpool.gateway.live_state import Place
 from carpool.gateway.served_model import ServedModel
+from carpool.gateway.standing import standing_of
 from carpool.store.errors import StoreError
 from carpool.store.group_by import GroupBy
 from carpool.store.key_view import iso_time
@@ -16,10 +18,15 @@ from carpool.store.usage_store import DAY_S, UsageStore, day_start, month_start
 DAYS = 30
 
 
+Places = Callable[[], Awaitable[Sequence[Place]]]
+"""Of all workers of this gateway."""
+
+
 class PersonReports:
     """Of this gateway: what the person has at others on the same engines is not in it."""
 
-    def __init__(self, models: Sequence[ServedModel], usage: UsageStore) -> None:
+    def __init__(self, models: Sequence[ServedModel], usage: UsageStore, places: Places) -> None:
+        self.places = places
         self._models = models
         self._usage = usage
 
@@ -27,7 +34,8 @@ class PersonReports:
         """Nothing of it is read from the database. Times in seconds, `position` is how many
         would go before, if nobody else came."""
         key, person = caller.key, caller.person
-        person_id = person.person_id
+        places = await self.places()
+        mine = [place for place in places if place.person_id == person.person_id]
         usable = [model for model in self._models if any(map(key.may_use, model.names))]
         return {
             "as_of": time.time(),
@@ -42,12 +50,19 @@ class PersonReports:
             },
             "models": [_model(model, caller) for model in usable],
             "in_flight": [
-                {"request_id": ticket.request_id, "model": model.name}
-                for model in self._models
-                for ticket in model.gate.admission.in_flight
-                if ticket.person_id == person_id
+                {"request_id": place.request_id, "model": place.model, "for_s": place.for_s}
+                for place in mine
+                if not place.is_waiting
             ],
-            "waiting": [each for model in self._models for each in _waiting(model, person_id)],
+            "waiting": [
+                {
+                    "request_id": place.request_id,
+                    "model": place.model,
+                    "position": position,
+                    "for_s": place.for_s,
+                }
+                for place, position in standing_of(person.person_id, places)
+            ],
         }
 
     async def usage(self, caller: Caller) -> dict[str, Any]:
@@ -91,14 +106,3 @@ def _model(model: ServedModel, caller: Caller) -> dict[str, Any]:
         "waiting": admission.num_waiting + admission.elsewhere.waiting,
         **asdict(model.limits),
     }
-
-
-def _waiting(model: ServedModel, person_id: str) -> Iterator[dict[str, Any]]:
-    now = asyncio.get_running_loop().time()
-    for ticket, num_before in model.gate.admission.waiting.standing_of(person_id):
-        yield {
-            "request_id": ticket.request_id,
-            "model": model.name,
-            "position": num_before,
-            "for_s": max(0.0, now - ticket.entered_at),
-        }

@@ -105,25 +105,11 @@ class WaitingRoom:
     def num_before(self, ticket: Ticket) -> int:
         """How many would go before a new ticket if nobody else came: fair rounds within its
         lane, not the order of arrival."""
-        return self._num_before(ticket, self._lanes[ticket.lane][ticket.person_id])
-
-    def standing_of(self, person_id: str) -> Iterator[tuple[Ticket, int]]:
-        """What this person has waiting, each with how many would go before it."""
-        num_seen: Counter[Lane] = Counter()
-        for ticket in self if self._requests[person_id] else ():
-            if ticket.person_id == person_id:
-                yield ticket, self._num_before(ticket, num_seen[ticket.lane])
-                num_seen[ticket.lane] += 1
-
-    def _num_before(self, ticket: Ticket, num_mine: int) -> int:
-        """With so many of its person's own before it in its lane."""
-        others = (
-            min(count, num_mine + 1)
-            for person_id, count in self._lanes[ticket.lane].items()
-            if person_id != ticket.person_id
-        )
+        lane = self._lanes[ticket.lane]
+        mine = lane[ticket.person_id]
+        rounds = sum(min(count, mine + 1) for count in lane.values())  # with all of mine
         lane_before = self._lanes[Lane.INTERACTIVE].total() if ticket.lane is Lane.BATCH else 0
-        return lane_before + num_mine + sum(others)
+        return lane_before + rounds
 
     def room_of(self, ticket: Ticket) -> Room:
         """As its person finds it."""

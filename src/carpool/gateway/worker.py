@@ -5,6 +5,7 @@ the end of its stdin is the parent's.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -16,13 +17,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import ValidationError
 
 from carpool.backends.address import Address
 from carpool.backends.backend import Backend, BackendUnreachable
 from carpool.backends.http_get import http_get
 from carpool.errors import CarpoolError
-from carpool.gateway.figures import FIGURES, Figures
+from carpool.gateway.figures import FIGURES, PLACES, Figures
 from carpool.gateway.gateway import Gateway, GatewayOptions
+from carpool.gateway.live_state import Place
 from carpool.gateway.logs import set_up_logging
 from carpool.gateway.model_config import ModelConfig
 from carpool.gateway.serve import serve
@@ -101,6 +104,7 @@ class Worker:
         self._parcels = Parcels(self._gateway.sums)
         self._gateway.admin_app = self._show_figures
         self._gateway.app.all_metrics = self._ask_for_metrics
+        self._gateway.person_reports.places = self._ask_for_places
         parent.start()
         return self._gateway
 
@@ -154,6 +158,14 @@ class Worker:
             _log.warning("the figures of all workers cannot be had: %s", error)
             return 503, b"text/plain", b"the figures of all workers cannot be had now\n"
         return answer.status, CONTENT_TYPE_LATEST.encode(), answer.body
+
+    async def _ask_for_places(self) -> list[Place]:
+        """All workers', as the parent heard of them last; of this one alone if it does not say."""
+        address = Address(uds=self._settings.figures)
+        with contextlib.suppress(BackendUnreachable, ValidationError):
+            answer = await http_get(address, "/places", timeout_s=FIGURES_TIMEOUT_S)
+            return PLACES.validate_json(answer.body)
+        return self._gateway.live.places()
 
 
 def _listen(next_line: Callable[[], bytes], hear: Callable[[bytes], None]) -> None:

@@ -27,7 +27,7 @@ const trimmed = (value) => (Math.abs(value) >= 100 ? value.toFixed(0) : value.to
 export function duration(seconds) {
   if (!isKnown(seconds)) return UNKNOWN;
   if (seconds < 1) return `${Math.round(1000 * seconds)} ms`;
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 10) return `${trimmed(seconds)} s`;
   if (seconds < 120) return `${Math.round(seconds)} s`;
   if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
   if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;

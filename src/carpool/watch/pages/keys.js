@@ -7,7 +7,7 @@ import { count, since } from "./format.js";
 import { who } from "./people.js";
 
 const FEW = 25;
-const ROOMY = new Set(["Id", "State", "Since"]);
+const ROOMY = new Set(["Id", "State", "Limits", "Since"]);
 const LIMITS = { rpm: "req/min", tpm: "tok/min", max_in_flight: "at once", daily_tokens: "tok/day", monthly_tokens: "tok/month" };
 
 export class Keys {
@@ -63,7 +63,7 @@ export class Keys {
       el("td", {}, who(key.person_id, key.person, key.label === key.person ? "" : key.label)),
       el("td", { class: "mono roomy" }, key.key_id),
       el("td", { class: "roomy" }, el("span", { class: `badge ${works ? "good" : ""}` }, key.state)),
-      el("td", { class: "small" }, limitsText(key)),
+      el("td", { class: "small roomy" }, limitsText(key)),
       el("td", { class: "small muted roomy" }, since(key.created_at)),
       el("td", {}, works ? el("div", { class: "actions" },
         el("button", { type: "button", class: "slim", "aria-label": `Limits of the key of ${named}`, "data-focus": `limit ${key.key_id}`, onclick: () => this.#limit(key) }, "Limits"),

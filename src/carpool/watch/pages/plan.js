@@ -22,7 +22,7 @@ function model(each) {
       el("thead", {}, el("tr", {}, ["", "Plan", "Measured"].map((head, number) => el("th", { scope: "col", class: number ? "number" : null }, head || el("span", { class: "offscreen" }, "What"))))),
       el("tbody", {}, each.rows.map(({ name, plan, measured }) => el("tr", {},
         el("th", { scope: "row" }, name),
-        el("td", { class: "number" }, figure(plan)),
+        el("td", { class: "number" }, figure(plan, "no plan")),
         el("td", { class: "number" }, figure(measured)),
       ))),
     ),
@@ -30,7 +30,7 @@ function model(each) {
   );
 }
 
-const figure = (value) => (value === null ? "no data" : typeof value === "string" ? value : value >= 1e5 || value < 10 ? short(value) : count(value));
+const figure = (value, unknown = "no data") => (value === null ? unknown : typeof value === "string" ? value : value >= 1e5 || value < 10 ? short(value) : count(value));
 
 function enforced({ max_num_seqs: seats, provenance, verified_at: at }) {
   if (seats === null) return "No engine has said yet what it carries.";

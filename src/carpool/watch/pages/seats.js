@@ -61,7 +61,7 @@ function seat(place) {
   const text = `${place.name}: about ${count(place.num_tokens)} tokens, for ${duration(place.for_s)}`;
   return el("li", { class: `seat ${colourClass(place.person_id)}`, title: text },
     el("span", { "aria-hidden": "true" }, initials(place.name)),
-    el("small", { "aria-hidden": "true" }, duration(Math.round(place.for_s) || 0.001).replace("1 ms", "new")),
+    el("small", { "aria-hidden": "true" }, place.for_s < 1 ? "new" : duration(place.for_s)),
     el("span", { class: "offscreen" }, text),
   );
 }

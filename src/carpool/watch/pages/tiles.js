@@ -5,6 +5,7 @@ import { count, duration, minute, percent, plural, short } from "./format.js";
 import { colourClass, initials } from "./person-colours.js";
 
 const MOST_CHIPS = 14;
+const SLOW_S = 15;
 
 export function showTiles(now, outlook, alerts) {
   const load = total(now.models);
@@ -48,10 +49,13 @@ function wellness(now, outlook, alerts) {
   const worst = firing.find((each) => each.severity === "critical") ?? firing[0];
   if (down.length) return [big("In part", "bad"), ...states(down), figures];
   if (worst?.severity === "critical") return [big("No", "bad"), line(worst.summary), figures];
+  const longest = longestWait(now);
+  if (!worst && longest >= SLOW_S) return [big("Slow", "warn"), line(`requests wait up to ${duration(longest)}`), figures];
   if (worst) return [big("Mostly", "warn"), line(worst.summary), figures];
   return [big("Yes", "good"), figures, rate ?? line(plural(now.models.length, "model") + " ready")];
 }
 
+const longestWait = (now) => Math.max(0, ...now.places.filter((place) => place.is_waiting).map((place) => place.for_s));
 const states = (models) => models.slice(0, 3).map((model) => line(`${model.name} is ${model.state}`));
 
 function whoIsOn(now) {
@@ -100,7 +104,7 @@ export function worstReading(outlook) {
 function coming(now, outlook, load) {
   const reading = worstReading(outlook);
   const [title, kind] = TRENDS[reading?.trend ?? "unknown"] ?? TRENDS.unknown;
-  const longest = Math.max(0, ...now.places.filter((place) => place.is_waiting).map((place) => place.for_s));
+  const longest = longestWait(now);
   return [
     big(title, kind),
     line(reading?.sentence ?? "too little was recorded to read the day"),
