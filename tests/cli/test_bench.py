@@ -63,17 +63,22 @@ def test_a_missed_limit_is_exit_code_3():
     assert "goodput 0.0%" in done.stdout
 
 
-def test_too_many_errors_are_exit_code_3_and_what_was_measured_is_shown():
+def test_too_many_errors_are_exit_code_3_and_what_was_measured_is_shown(tmp_path):
+    """What the server complains of is text: no markup of a page, no formula of a spreadsheet."""
+
     def script(request):
         if request.method == "POST":
             posted.append(request)
-        return json_reply({"error": "full"}, 503) if len(posted) > 4 else answer(request)
+        return json_reply({"error": "=<b>full"}, 503) if len(posted) > 4 else answer(request)
 
     posted = []
+    files = ("--html", str(tmp_path / "a.html"), "--csv", str(tmp_path / "a.csv"))
     with serving(script) as engine:
-        done = bench(engine.url, *FEW, "--max-errors", "1")
+        done = bench(engine.url, *FEW, "--max-errors", "1", *files)
     assert done.exit_code == 3
-    assert "1 x overloaded: full" in done.stdout
+    assert "1 x overloaded: =<b>full" in done.stdout
+    assert "=&lt;b&gt;full" in (tmp_path / "a.html").read_text()
+    assert ",'=<b>full," in (tmp_path / "a.csv").read_text()
 
 
 def test_a_generator_that_was_late_is_exit_code_3():
