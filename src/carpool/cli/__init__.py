@@ -18,6 +18,7 @@ from carpool.cli import (
     people,
     plan,
     pull,
+    report,
     serve,
     usage,
     verify,
@@ -78,6 +79,7 @@ app.command(epilog=EXIT_CODES)(pull.pull)
 app.command(epilog=EXIT_CODES)(serve.serve)
 app.command(epilog=EXIT_CODES)(engine.engine)
 app.command(epilog=EXIT_CODES)(usage.usage)
+app.command(epilog=EXIT_CODES)(report.report)
 app.command(epilog=bench.EXIT_CODES)(bench.bench)
 app.command(epilog=verify.EXIT_CODES)(verify.verify)
 app.command(name="admin-key", epilog=EXIT_CODES)(admin_key.admin_key)
