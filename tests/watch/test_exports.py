@@ -4,7 +4,6 @@ them exist."""
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -26,7 +25,7 @@ FIGURES = re.compile(r"carpool_[a-z_]+")
 
 
 def promtool(*arguments: object) -> subprocess.CompletedProcess[str]:
-    program = os.environ.get("CARPOOL_TEST_PROMTOOL") or shutil.which("promtool")
+    program = os.environ.get("CARPOOL_TEST_PROMTOOL")
     if not program:
         pytest.skip("CARPOOL_TEST_PROMTOOL names no promtool")
     return subprocess.run(
