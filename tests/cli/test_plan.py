@@ -136,7 +136,10 @@ def test_what_does_not_fit_is_said_with_what_would(run: Run) -> None:
         (["qwen3-8b", "--gpu", "4090", "--gpus", "-1"], "--gpus is -1; it must be above 0"),
         (["qwen3-8b", "--gpu", "4090", "--max-model-len", "99k"], "made for 40,960 tokens"),
         (["qwen3-8b", "--gpu", "4090", "--weights", "q9"], "weight format 'q9' is not known"),
-        (["qwen3-8b", "--gpu", "4090", "--kv-cache-dtype", "z"], "no KV cache type 'z'; give one of auto"),
+        (
+            ["qwen3-8b", "--gpu", "4090", "--kv-cache-dtype", "z"],
+            "no KV cache type 'z'; give one of auto",
+        ),
         (
             ["qwen3-8b", "--gpu", "4090", "--kv-cache-dtype", "q8_0/q4_0"],
             "keeps keys and values in one type",
@@ -153,6 +156,7 @@ def test_what_does_not_fit_is_said_with_what_would(run: Run) -> None:
         (["qwen3-8b", "--gpu", "4090", "--plot", "x.doc"], "name a file with .png"),
         (["qwen3-8b", "--gpu", "4090", "--draft", "qwen3-9x"], "no model named 'qwen3-9x'"),
         (["qwen3-8b", "--gpu", "4090", "--host-offload", "much"], "no amount of memory"),
+        (["qwen3-8b", "--gpu", "4090", "--context-spread", "-1"], "must not be below 0"),
         (["qwen3-8b", "--usage", "x.csv", "--from-ledger"], "exclude each other"),
     ],
 )
@@ -183,6 +187,15 @@ def test_a_config_that_is_not_understood_is_refused_by_name(
     assert result.exit_code == 2
     assert message in result.stderr
     assert str(path) in result.stderr
+
+
+def test_contexts_that_differ_fill_a_cache_sooner(run: Run) -> None:
+    plans = [
+        json.loads(run("qwen3-8b", "--gpu", "4090", "--json", *more).stdout)
+        for more in ([], ["--context-spread", "3000"])
+    ]
+    even, uneven = (plan["sequences"]["at_context"]["low"] for plan in plans)
+    assert uneven < even
 
 
 def test_the_ledger_takes_the_place_of_the_profile(run: Run, tmp_path: Path) -> None:

@@ -68,6 +68,14 @@ def plan(
             show_default="by the profile",
         ),
     ] = None,
+    context_spread: Annotated[
+        int | None,
+        typer.Option(
+            metavar="TOKENS",
+            help="Standard deviation of the contexts: they fill a cache unevenly.",
+            show_default="by the profile",
+        ),
+    ] = None,
     profile: Annotated[
         str, typer.Option(help="chat, reasoning-chat, coding-agents or agent-fleet.")
     ] = "chat",
@@ -177,7 +185,7 @@ def plan(
         _list(models)
         return
     log = read_usage_log(usage, from_ledger, since, database)
-    people_do = find_people(profile, log, context, think, prompt, output)
+    people_do = find_people(profile, log, context, context_spread, think, prompt, output)
     source = find_source(model)
     device, count = pick_device(gpu, gpus, this_machine, gpu_memory, bandwidth, tflops)
     if engine:

@@ -52,8 +52,7 @@ def _draw_memory(axes: Any, plan: Plan) -> None:
 
 
 def _draw_choices(axes: Any, choices: Sequence[Choice]) -> None:
-    rows = [(c.name, c.plan.seqs_at_context.value if c.plan and not c.plan.trouble else 0)
-            for c in choices]  # fmt: skip
+    rows = [(choice.name, _sequences(choice)) for choice in choices]
     names, values = [name for name, _ in rows], [value for _, value in rows]
     bars = axes.barh(names[::-1], values[::-1], color=_COLOURS[0])
     axes.bar_label(bars, [f"{value:,.0f}" if value else "does not fit" for value in values[::-1]])
@@ -61,17 +60,33 @@ def _draw_choices(axes: Any, choices: Sequence[Choice]) -> None:
     axes.set_xlabel("sequences at once")
 
 
+def _sequences(choice: Choice) -> float:
+    """Of all engines together; 0 where it does not fit or is not open."""
+    plan = choice.plan
+    if plan is None or plan.trouble:
+        return 0.0
+    return plan.seqs_at_context.value * plan.settings.data_parallel
+
+
+def _num_months(money: Money) -> int:
+    """Three years, or on to the break-even if that comes within ten."""
+    usual = money.break_even_months[1] if money.break_even_months else 0.0
+    return max(36, int(1.2 * usual)) if usual <= 100 else 36
+
+
 def _draw_money(axes: Any, money: Money) -> None:
     rent, buy, power = money.rent_per_hour, money.buy, money.power_per_hour
     if rent is None or buy is None or power is None:
         return
-    months = list(range(37))
+    months = list(range(_num_months(money) + 1))
     hours = [month * money.hours_per_month for month in months]
     axes.fill_between(months, [h * rent[0] for h in hours], [h * rent[2] for h in hours],
                       color=_COLOURS[3], label="rent")  # fmt: skip
     axes.fill_between(months, [buy + h * power[0] for h in hours],
                       [buy + h * power[2] for h in hours], color=_COLOURS[2], alpha=0.6,
                       label="buy and power")  # fmt: skip
-    axes.set_xlabel(f"months of {money.hours_per_month:g} hours")
+    if money.break_even_months and (usual := money.break_even_months[1]) <= months[-1]:
+        axes.axvline(usual, color="black", linestyle=":", label=f"break-even, {usual:.0f} months")
+    axes.set_xlabel(f"months of {money.hours_per_month:.0f} hours")
     axes.set_ylabel("USD")
     axes.legend(frameon=False)

@@ -64,6 +64,7 @@ def find_people(
     name: str,
     log: UsageLog | None,
     context: str | None,
+    context_spread: int | None,
     think: float | None,
     prompt: int | None,
     output: int | None,
@@ -74,6 +75,7 @@ def find_people(
 
     own = {
         "context_tokens": None if context is None else parse_tokens("--context", context),
+        "context_spread": None if context_spread is None else float(context_spread),
         "think_seconds": think,
         "prompt_tokens": prompt,
         "output_tokens": output,

@@ -4,9 +4,9 @@ how it is known."""
 from dataclasses import asdict
 from typing import Any
 
-from carpool.planning.as_text import shape_known
+from carpool.planning.as_text import profile_known, shape_known
 from carpool.planning.choices import Choice
-from carpool.planning.figure import Figure
+from carpool.planning.figure import Figure, Known
 from carpool.planning.flags import Command
 from carpool.planning.money import Money
 from carpool.planning.plan import Plan
@@ -66,7 +66,7 @@ def plan_as_dict(
             "at_full": plan.simple.num_seqs(settings.max_model_len or 1),
         },
         "profile": asdict(request.profile) | {"sources": dict(request.profile.sources)},
-        "people": asdict(plan.people) if plan.people else None,
+        "people": _people(plan),
         "speed": _speed(plan),
         "capacity": _capacity(plan),
         "choices": [_choice(choice) for choice in choices],
@@ -85,6 +85,12 @@ def figure_as_dict(figure: Figure) -> dict[str, Any]:
         "high": figure.high,
         "known": figure.known.value,
     }
+
+
+def _people(plan: Plan) -> dict[str, Any] | None:
+    if plan.people is None:
+        return None
+    return asdict(plan.people) | {"known": profile_known(plan.request.profile)}
 
 
 def _speed(plan: Plan) -> dict[str, Any] | None:
@@ -137,4 +143,6 @@ def _money(money: Money) -> dict[str, Any]:
             return [finite(item) for item in value]
         return None if value == float("inf") else value
 
-    return {name: finite(getattr(money, name)) for name in money.__slots__}
+    known = dict.fromkeys(("buy", "rent_per_hour"), Known.PUBLISHED)
+    known |= {"power_per_hour": Known.ASSUMED}
+    return {name: finite(getattr(money, name)) for name in money.__slots__} | {"known": known}

@@ -153,7 +153,8 @@ def _people(plan: Plan) -> str:
     return "\n".join(
         [
             f"People ({profile.name}: {profile.prompt_tokens:,} + {profile.output_tokens:,} tokens,"
-            f" {profile.think_seconds:g} s between; {_profile_known(profile)})",
+            f" {profile.think_seconds:g} s between; {profile_known(profile)}, "
+            "each with its source in --json)",
             f"  {people.num_people} people have {flight.mean:.1f} requests in flight on average, "
             f"{flight.p99} at the 99th percentile; {flight.wait_share:.1%} of them wait",
             f"  seats: {people.num_seats}, {verdict}; 1 % of waits needs {people.seats[0]}, "
@@ -164,9 +165,10 @@ def _people(plan: Plan) -> str:
     )
 
 
-def _profile_known(profile: Profile) -> str:
+def profile_known(profile: Profile) -> Known:
+    """Presets are other people's figures: assumed of yours."""
     is_measured = any(source.startswith("measured") for _, source in profile.sources)
-    return "measured" if is_measured else "assumed, see --json for sources"
+    return Known.MEASURED if is_measured else Known.ASSUMED
 
 
 def _at_most(count: int) -> str:

@@ -29,6 +29,8 @@ class Profile:
     def __post_init__(self) -> None:
         for name in ("think_seconds", "prompt_tokens", "output_tokens", "context_tokens"):
             require_positive(name, getattr(self, name))
+        if self.context_spread < 0:
+            raise PlanError(f"context_spread is {self.context_spread:g}; it must not be below 0")
         if not 0 <= self.cached_share < 1:
             raise PlanError(f"cached_share is {self.cached_share:g}; it must be in [0, 1)")
 
