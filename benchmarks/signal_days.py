@@ -69,6 +69,7 @@ class Habits:
     think_s: float
     begins: float
     ends: float
+    has_lunch: bool = True
 
 
 @dataclass(slots=True)
@@ -131,7 +132,7 @@ class Stream:
         """An evening and a night are quiet but for a few."""
         think = self.rng.expovariate(1 / self.habits.think_s) / self.think(now)
         at = now + max(1.0, think)
-        if 12.2 * HOUR_S < at < 13 * HOUR_S and self.rng.random() < 0.5:
+        if self.habits.has_lunch and 12.2 < at / HOUR_S < 13 and self.rng.random() < 0.5:
             at += 1800.0
         if at > self.habits.ends:
             if self.rng.random() < 0.9:
@@ -261,7 +262,7 @@ def noisy(team: Team, rng: random.Random) -> Happening:
     """A key of an agent that asks with twelve streams at once, without a pause."""
     start, who = rng.uniform(9.5, 13) * HOUR_S, rng.randrange(NUM_KEYS)
     end = start + rng.uniform(2, 3) * HOUR_S
-    habits = replace(team.habits[who], think_s=1.0, begins=start, ends=end)
+    habits = replace(team.habits[who], think_s=1.0, begins=start, ends=end, has_lunch=False)
     more = [Stream(who, habits, rng).first() for _ in range(12)]
     due = (Due(S.NOISY_KEY, start, 1.25 * HOUR_S, f"key{who}"),)
     may = frozenset((S.PLAN_DRIFT, S.KV_PRESSURE, *SATURATION))
@@ -384,7 +385,5 @@ def trace_full(trace: Sequence[tuple[float, int, int]], rng: random.Random) -> H
     """At a third more than it can do, from the morning on."""
     day = of_trace(trace, rng, 1.3)
     full = _full_since(day)
-    due = tuple(
-        Due(name, full, 2 * HOUR_S, None, 0.0) for name in (S.SUSTAINED_QUEUE, S.CAPACITY)
-    )
+    due = tuple(Due(name, full, 2 * HOUR_S, None, 0.0) for name in (S.SUSTAINED_QUEUE, S.CAPACITY))
     return Happening("Azure trace, too much", day, due, frozenset((S.PLAN_DRIFT, *SATURATION)))

@@ -91,6 +91,7 @@ class Rig:
         else:
             make = (trace_calm, trace_full)[job.kind - len(DAYS)]
             happening, days = make(self._trace or [], rng), self._of_trace()
+            team = Team([], days)
         return judged(happening, Sight([*days, happening.day], KEY_IDS, _plan(team), _calibrated()))
 
     def _team(self, number: int) -> Team:

@@ -87,10 +87,10 @@ def rank_test(one: Array, other: Array) -> float:
     return (statistic - m * n / 2) / sqrt(variance) if variance > 0 else 0.0
 
 
-def change_point(values: Array) -> int:
-    """The place from which on values are higher: where their cumulative sum about the median
-    is least (CUSUM, Page 1954). NaN counts as the median."""
-    deviations = np.where(np.isnan(values), 0.0, values - middle(values))
+def change_point(values: Array, level: float) -> int:
+    """The place from which on values are above `level`: where their cumulative sum about it is
+    least (CUSUM, Page 1954). NaN counts as the level; 0 of nothing."""
+    deviations = np.where(np.isnan(values), 0.0, values - level)
     sums = np.concatenate([[0.0], np.cumsum(deviations)])
     return min(int(np.argmin(sums)), max(0, len(values) - 1))
 

@@ -100,7 +100,7 @@ def _compare(requests: Array, logs: Array, split: int, ease: float) -> _Growth |
         return None
     hourly = np.where(requests > 0, logs / np.maximum(requests, 1) - mean, np.nan)
     recently = max(0, len(hourly) - 48)
-    place = recently + change_point(hourly[recently:] - difference / 2)
+    place = recently + change_point(hourly[recently:], difference / 2)
     return _Growth(float(np.exp(mean)), float(np.exp(recent)), sure, place, len(requests))
 
 

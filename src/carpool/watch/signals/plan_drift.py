@@ -37,7 +37,9 @@ def plan_drift(view: ModelView) -> Iterable[Signal]:
     if not drifts:
         return
     worst = max(drifts, key=lambda each: each.ratio / each.threshold)
-    context = mean_context(view)
+    context, fit = mean_context(view), ""
+    if context > 0:
+        fit = f" With contexts as they are, {sequences(view.plan.sequences(context))} fit."
     yield Signal(
         name=SignalName.PLAN_DRIFT,
         severity=Severity.INFO,
@@ -47,8 +49,7 @@ def plan_drift(view: ModelView) -> Iterable[Signal]:
         threshold=worst.threshold,
         sentence=(
             f"The plan of {view.model} took people to be otherwise than they were over the last "
-            f"day: {'; '.join(each.what for each in drifts)}. "
-            f"With contexts as they are, {sequences(view.plan.sequences(context))} fit."
+            f"day: {'; '.join(each.what for each in drifts)}.{fit}"
         ),
         figures={"context_tokens": context, "drifts": len(drifts)},
         remedies=(
