@@ -217,7 +217,7 @@ def test_what_a_stop_leaves_behind_is_said(caplog):
     assert gate.entered.acquire(timeout=PATIENCE_S)
     courier.stop(0.0)
     gate.released.release()
-    assert "2 messages about alerts were not delivered to team" in caplog.text
+    assert "messages about alerts that were not delivered to team: 2" in caplog.text
 
 
 def test_a_destination_gets_what_is_bad_enough_for_it():

@@ -10,7 +10,7 @@ from carpool.errors import CarpoolError
 from carpool.watch.alert import Alert, Change, Sighting
 from carpool.watch.alert_book import AlertBook
 from carpool.watch.alert_rules import AlertRule
-from carpool.watch.courier import Courier, Destination, DestinationStatus
+from carpool.watch.courier import LAST_WORDS_S, Courier, Destination, DestinationStatus
 from carpool.watch.notice import Notice
 
 EVERY_S = 10.0
@@ -99,5 +99,8 @@ class AlertWatch:
 
     def stop(self) -> None:
         """Blocks for a moment: what is due may still be sent."""
+        by = time.monotonic() + LAST_WORDS_S
         for courier in self._couriers:
-            courier.stop()
+            courier.ask_to_stop(by)
+        for courier in self._couriers:
+            courier.wait()

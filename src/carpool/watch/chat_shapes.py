@@ -109,7 +109,9 @@ def _dingtalk_query(secret: str | None, now: float) -> str:
 
 
 def _text(notice: Notice) -> str:
-    return "\n".join([title(notice), *lines(notice)])
+    """A title of one alert would say what its line says."""
+    head = [title(notice)] if len(notice.changes) > 1 else []
+    return "\n".join([*head, *lines(notice)])
 
 
 def _feishu(notice: Notice) -> dict[str, Any]:

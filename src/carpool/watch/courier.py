@@ -80,19 +80,26 @@ class Courier:
             name=self._destination.name, kind=self._destination.kind, outbox=outbox
         )
 
-    def stop(self, within_s: float = LAST_WORDS_S) -> None:
-        """What is due may still be sent within that; what is not is lost, with a line in the
-        log."""
+    def ask_to_stop(self, by: float) -> None:
+        """What is due may still be sent until then, a moment of `time.monotonic`."""
         with self._changed:
-            self._stops_at = time.monotonic() + within_s
+            self._stops_at = by
             self._changed.notify_all()
-        if self._thread.ident is not None:
-            self._thread.join(within_s)
+
+    def stop(self, within_s: float = LAST_WORDS_S) -> None:
+        """What is not sent within that is lost, with a line in the log."""
+        self.ask_to_stop(time.monotonic() + within_s)
+        self.wait()
+
+    def wait(self) -> None:
+        """For the end that was asked for."""
+        if self._thread.ident is not None and self._stops_at is not None:
+            self._thread.join(max(0.0, self._stops_at - time.monotonic()))
         if waiting := self.status().outbox.waiting:
             _log.warning(
-                "%d messages about alerts were not delivered to %s",
-                waiting,
+                "messages about alerts that were not delivered to %s: %d",
                 self._destination.name,
+                waiting,
             )
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""Alerts as lines of the log."""
+"""Alerts as lines of the log, one each."""
 
 import logging
 from dataclasses import dataclass, field
@@ -18,5 +18,5 @@ class LogLines:
     min_severity: Severity = field(default=Severity.INFO, init=False)
 
     def send(self, notice: Notice) -> None:
-        for line in lines(notice):
-            _log.warning("%s", line)
+        for change in notice.changes:
+            _log.warning("%s", " ".join(lines(Notice((change,), notice.at))))
