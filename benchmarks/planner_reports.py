@@ -81,14 +81,53 @@ def did_fail(report: dict[str, Any]) -> bool:
     return bool(report.get("failed")) or tagged
 
 
+_NUMBERS = (
+    *("gpu_memory_gib", "num_gpus", "tensor_parallel", "pipeline_parallel", "max_model_len"),
+    *("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens"),
+)
+_TEXTS = (
+    *("engine", "engine_version", "date", "model", "arch_model", "quantization", "dtype", "gpu"),
+    *("kv_cache_dtype", "notes"),
+)
+_NUMBERS_OF_FLAGS = (
+    *("max_total_tokens", "mem_fraction_static", "n_ubatch", "n_ctx", "mtp_tokens", "lora_rank"),
+    *("dcp", "decode_context_parallel_size"),
+)
+FIGURES = ("weights_gib", "kv_cache_gib", "kv_tokens", "num_blocks", "block_size",
+           "max_concurrency", "activation_gib", "non_torch_gib", "cuda_graph_gib")  # fmt: skip
+
+
+def _check_fields(report: dict[str, Any]) -> None:
+    """Raises `Unpredicted` for a field that is not what it must be."""
+    flags = report.get("other_flags", {})
+    if not isinstance(flags, dict):
+        raise Unpredicted(f"other_flags is {flags!r}; it must be an object")
+    assumed = report.get("assumed_unless_in_source", [])
+    if not isinstance(assumed, list):
+        raise Unpredicted(f"assumed_unless_in_source is {assumed!r}; it must be a list")
+    for values, names in (
+        (report, _NUMBERS), (flags, _NUMBERS_OF_FLAGS), (report["reported"], FIGURES)
+    ):  # fmt: skip
+        for name in names:
+            value = values.get(name, 0)
+            if isinstance(value, bool) or not isinstance(value, int | float | None):
+                raise Unpredicted(f"{name} is {value!r}; it must be a number")
+    for name in _TEXTS:
+        if not isinstance(report.get(name, ""), str):
+            raise Unpredicted(f"{name} is {report[name]!r}; it must be text")
+    if "engine" not in report:
+        raise Unpredicted("no engine named")
+
+
 def make_case(report: dict[str, Any]) -> Case:
     """Raises `Unpredicted` with the reason."""
+    _check_fields(report)
     shape, group = _model(report)
     engine = _engine(report)
     if _draft_tokens(report.get("other_flags") or {}) and not shape.num_draft_layers:
         raise Unpredicted("a draft model that the report does not describe")
     return Case(
-        id=report["id"],
+        id=str(report.get("id")),
         group=f"{group} on {report.get('gpu') or 'unknown'}",
         architecture=shape.attention_class,
         shape=replace(shape, dtype=report["dtype"]) if report.get("dtype") in DTYPES else shape,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.planner import REPORTS, last_line, score
-from benchmarks.planner_reports import make_case, memory_gib, read_reports
+from benchmarks.planner_reports import Unpredicted, make_case, memory_gib, read_reports
 from carpool.planning.engine_kind import EngineKind
 
 FIELDS = ("quantization", "max_num_seqs", "gpu_memory_utilization", "engine_version", "date",
@@ -59,6 +59,27 @@ def test_a_report_becomes_settings() -> None:
     assert case.settings.version == (0, 19, 0)
     assert case.format.name == "awq"
     assert case.settings.max_num_seqs == 64
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("max_model_len", "8k", "max_model_len is '8k'; it must be a number"),
+        ("gpu_memory_utilization", True, "gpu_memory_utilization is True; it must be a number"),
+        ("engine", None, "no engine named"),
+        ("gpu", 4090, "gpu is 4090; it must be text"),
+        ("other_flags", [], r"other_flags is \[\]; it must be an object"),
+        ("other_flags", {"n_ctx": "4k"}, "n_ctx is '4k'; it must be a number"),
+        ("reported", {"kv_tokens": "1,000"}, "kv_tokens is '1,000'; it must be a number"),
+    ],
+)
+def test_a_field_that_cannot_be_read_is_named(field: str, value: object, reason: str) -> None:
+    report = {"id": "x", "engine": "vllm", "arch_model": "Qwen/Qwen3-8B", "reported": {}}
+    stated = {k: v for k, v in (report | {field: value}).items() if v is not None}
+    with pytest.raises(Unpredicted, match=reason):
+        make_case(stated)
+    rows = [row for rows in score([stated]).unpredicted.values() for row in rows]
+    assert [id for id, _ in rows] == ["x"]
 
 
 def test_the_last_line_has_an_entry_for_every_engine() -> None:
