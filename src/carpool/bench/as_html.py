@@ -27,7 +27,7 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1360px; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.5rem; margin-bottom: 0 } h2 { font-size: 1.2rem; margin-top: 2.5rem }
 p.soft { color: var(--soft); margin-top: 0 } .bad { color: var(--bad) }
-.wide { overflow-x: auto }
+.wide { overflow-x: auto; margin-bottom: 1rem }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid var(--line) }
 th:first-child, td:first-child { text-align: left; padding-left: 0 }
