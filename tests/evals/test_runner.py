@@ -100,7 +100,7 @@ def test_an_endpoint_that_is_down(runs: Runs, two_cases: EvalSet) -> None:
 
 def test_an_endpoint_that_wants_a_key(runs: Runs, two_cases: EvalSet) -> None:
     with serving(Version(api_key="sk-secret").reply) as engine:
-        with pytest.raises(EndpointError, match="--key-env") as error:
+        with pytest.raises(EndpointError, match="--api-key-file") as error:
             runs.run(two_cases, engine.url)
         with pytest.raises(EndpointError) as wrong:
             runs.run(two_cases, engine.url, api_key="sk-wrong")

@@ -82,6 +82,7 @@ def make_key() -> Callable[..., Key]:
             "created_at": 0.0,
             "expires_at": None,
             "revoked_at": None,
+            "record_until": None,
         }
         return Key(limits=Limits(**limits), **fields | (key or {}))
 

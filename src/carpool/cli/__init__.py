@@ -20,6 +20,7 @@ from carpool.cli import (
     pull,
     report,
     serve,
+    upgrade,
     usage,
     verify,
     watch,
@@ -78,6 +79,7 @@ app.command(epilog=EXIT_CODES)(plan.plan)
 app.command(epilog=EXIT_CODES)(pull.pull)
 app.command(epilog=EXIT_CODES)(serve.serve)
 app.command(epilog=EXIT_CODES)(engine.engine)
+app.command(epilog=upgrade.EXIT_CODES)(upgrade.upgrade)
 app.command(epilog=EXIT_CODES)(usage.usage)
 app.command(epilog=EXIT_CODES)(report.report)
 app.command(epilog=bench.EXIT_CODES)(bench.bench)

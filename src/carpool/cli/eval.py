@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carpool.cli.key_from import KeyEnvOption, key_from
+from carpool.cli.bench_options import KeyFileOption, read_key
+from carpool.cli.database import DatabaseOption
 from carpool.cli.table import print_table
+from carpool.cli.usage import SinceOption
 from carpool.errors import CarpoolError
 
 if TYPE_CHECKING:
     from carpool.evals.compare import Comparison, Tally
+    from carpool.evals.endpoint import Endpoint
     from carpool.evals.eval_run import EvalRun, RunWriter
     from carpool.evals.eval_set import EvalSet
     from carpool.evals.runner import RunOptions
@@ -60,7 +63,7 @@ class _Side:
 
     url: str
     model: str | None
-    key_env: str | None
+    key_file: Path | None
 
 
 @app.callback()
@@ -73,7 +76,7 @@ def run(
     eval_set: SetArgument,
     against: Annotated[str, typer.Option(metavar="URL", help="An OpenAI-compatible endpoint.")],
     model: ModelOption = None,
-    key_env: KeyEnvOption = None,
+    api_key_file: KeyFileOption = None,
     repeats: RepeatsOption = 1,
     concurrency: ConcurrencyOption = 4,
     temperature: TemperatureOption = None,
@@ -92,11 +95,11 @@ def run(
     """Ask every case of SET and check the answers."""
     from carpool.evals.runner import RunOptions
 
-    read = _read_set(eval_set, allow_hooks)
+    read = read_set(eval_set, allow_hooks)
     options = RunOptions(repeats=repeats, concurrency=concurrency, temperature=temperature)
-    with _writer(out, read.name) as writer:
+    with run_writer(out, read.name) as writer:
         try:
-            _run(read, _Side(against, model, key_env), options, timeout, writer)
+            _run(read, _Side(against, model, api_key_file), options, timeout, writer)
         finally:
             if (found := writer.run()) is not None:
                 _print_run(found, as_json)
@@ -114,8 +117,8 @@ def compare(
     ] = "smoke",
     old_model: ModelOption = None,
     new_model: ModelOption = None,
-    old_key_env: KeyEnvOption = None,
-    new_key_env: KeyEnvOption = None,
+    old_api_key_file: KeyFileOption = None,
+    new_api_key_file: KeyFileOption = None,
     repeats: RepeatsOption = 5,
     concurrency: ConcurrencyOption = 4,
     temperature: TemperatureOption = None,
@@ -136,10 +139,11 @@ def compare(
 
     options = RunOptions(repeats=repeats, concurrency=concurrency, temperature=temperature)
     runs = []
-    for text, model, key_env in ((old, old_model, old_key_env), (new, new_model, new_key_env)):
+    sides = ((old, old_model, old_api_key_file), (new, new_model, new_api_key_file))
+    for text, model, key_file in sides:
         if "://" in text:
-            read = _read_set(eval_set, allow_hooks)
-            runs.append(_run_and_keep(read, _Side(text, model, key_env), options, timeout))
+            read = read_set(eval_set, allow_hooks)
+            runs.append(_run_and_keep(read, _Side(text, model, key_file), options, timeout))
         else:
             runs.append(_stored_run(text))
     comparison = compare_runs(runs[0], runs[1], alpha)
@@ -151,6 +155,62 @@ def compare(
         raise typer.Exit(NOT_PASSED)
 
 
+@app.command(epilog=EXIT_CODES)
+def record(
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="A new eval set, in YAML.")],
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY",
+            help="A key's id, or the name of a person with one key; can be repeated.",
+            show_default="all that are recorded",
+        ),
+    ] = None,
+    model: ModelOption = None,
+    since: SinceOption = None,
+    request: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID", help="A request's x-request-id; can be repeated.", show_default="all"
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Most requests, the newest.")] = 100,
+    consent: Annotated[
+        bool,
+        typer.Option("--consent", help="Those whose requests these are know of it and agree."),
+    ] = False,
+    database: DatabaseOption = None,
+) -> None:
+    """Make cases of requests that were recorded (carpool keys record)."""
+    from carpool.cli.key_store import opened_store
+    from carpool.evals.record import as_yaml, cases_of
+    from carpool.store.recorded_requests import RecordedRequestStore
+
+    if not consent:
+        raise EvalUsageError(
+            "an eval set with people's requests is read by others, and kept: pass --consent if "
+            "those whose requests these are have agreed"
+        )
+    if out.exists():
+        raise EvalUsageError(f"{out} is there already; give the name of a new file")
+    with opened_store(database) as store:
+        found = RecordedRequestStore(store.database).find(
+            key_ids=None if key is None else [store.find_key(each).key_id for each in key],
+            model=model,
+            since=since,
+            request_ids=request,
+            limit=limit,
+        )
+    cases = cases_of(found)
+    if not cases:
+        raise EvalUsageError(
+            "no such request was recorded; `carpool keys record KEY --consent` switches that on"
+        )
+    _write_new(out, as_yaml(out.stem, cases))
+    typer.echo(f"{len(cases)} cases of {len(found)} requests are in {out}; their checks ask for "
+               "what the requests did: add what an answer must be.")  # fmt: skip
+
+
 def print_comparison(comparison: "Comparison") -> None:
     from carpool.evals.as_text import COMPARE_COLUMNS, comparison_rows, comparison_sentences
 
@@ -160,7 +220,19 @@ def print_comparison(comparison: "Comparison") -> None:
         typer.echo(line)
 
 
-def _read_set(text: str, allow_hooks: bool) -> "EvalSet":
+def _write_new(path: Path, text: str) -> None:
+    """Readable for its owner alone: it holds people's questions."""
+    import os
+
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise EvalUsageError(f"cannot write {path}: {error.strerror or error}") from None
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def read_set(text: str, allow_hooks: bool) -> "EvalSet":
     from carpool.evals.eval_set import read_eval_set, smoke_set
 
     if text == "smoke" and not Path(text).exists():
@@ -175,7 +247,7 @@ def _stored_run(text: str) -> "EvalRun":
 
 
 @contextmanager
-def _writer(path: Path | None, set_name: str) -> "Iterator[RunWriter]":
+def run_writer(path: Path | None, set_name: str) -> "Iterator[RunWriter]":
     import os
 
     from sqlalchemy import make_url
@@ -193,16 +265,13 @@ def _writer(path: Path | None, set_name: str) -> "Iterator[RunWriter]":
 def _run_and_keep(
     read: "EvalSet", side: _Side, options: "RunOptions", timeout_s: float
 ) -> "EvalRun":
-    with _writer(None, read.name) as writer:
+    with run_writer(None, read.name) as writer:
         try:
             _run(read, side, options, timeout_s, writer)
         finally:
             if writer.results:
                 typer.echo(f"The answers of {side.url} are in {writer.path}", err=True)
-        found = writer.run()
-    if found is None:
-        raise EvalUsageError(f"nothing was measured at {side.url}")
-    return found
+    return writer.found
 
 
 def _run(
@@ -210,10 +279,25 @@ def _run(
 ) -> None:
     import asyncio
 
+    from carpool.evals.endpoint import Endpoint
+
+    key = read_key(side.key_file)
+    endpoint = Endpoint(side.url, side.model, api_key=key, timeout_s=timeout_s)
+
+    async def run_all() -> None:
+        with closing(endpoint):
+            await ask_all(read, endpoint, options, writer, str(endpoint))
+
+    asyncio.run(run_all())
+
+
+async def ask_all(
+    read: "EvalSet", endpoint: "Endpoint", options: "RunOptions", writer: "RunWriter", name: str
+) -> None:
+    """Run a set, with a bar on a terminal. Raises EndpointError, RunFileError."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from carpool.evals.endpoint import Endpoint
     from carpool.evals.runner import num_requests, run_evals
 
     console = Console(stderr=True)
@@ -225,17 +309,9 @@ def _run(
         console=console,
         disable=not console.is_terminal,
     )
-    endpoint = Endpoint(side.url, side.model, api_key=key_from(side.key_env), timeout_s=timeout_s)
-
-    async def run_all() -> None:
-        try:
-            await run_evals(read, endpoint, options, writer, lambda result: progress.advance(task))
-        finally:
-            endpoint.close()
-
     with progress:
-        task = progress.add_task(f"{read.name} at {endpoint}", total=num_requests(read, options))
-        asyncio.run(run_all())
+        task = progress.add_task(f"{read.name}: {name}", total=num_requests(read, options))
+        await run_evals(read, endpoint, options, writer, lambda result: progress.advance(task))
 
 
 def _print_run(found: "EvalRun", as_json: bool) -> None:

@@ -197,6 +197,45 @@ def revoke(key: KeyArgument, as_json: JsonOption = False, database: DatabaseOpti
 
 
 @app.command()
+def record(
+    key: KeyArgument,
+    days: Annotated[
+        int, typer.Option(min=1, max=30, help="For how many days requests are recorded.")
+    ] = 7,
+    consent: Annotated[
+        bool,
+        typer.Option("--consent", help="Whoever uses the key knows of it and has agreed."),
+    ] = False,
+    off: Annotated[
+        bool, typer.Option("--off", help="End it, and delete what was recorded.")
+    ] = False,
+    as_json: JsonOption = False,
+    database: DatabaseOption = None,
+) -> None:
+    """Keep the text of a key's requests for a while, for `carpool eval record`.
+
+    Of each request what was asked is kept, for 30 days and of the last 1,000 at the most; answers
+    are not. Without this nothing of any text is kept.
+    """
+    from carpool.store.recorded_requests import RecordedRequestStore
+
+    if consent is off:
+        raise typer.BadParameter(
+            "give --consent if whoever uses the key has agreed to it, or --off to end it"
+        )
+    with opened_store(database) as store:
+        key_id = store.find_key(key).key_id
+        until = None if off else time.time() + days * 86_400
+        changed = store.change_key(key_id, record_until=until)
+        num_forgotten = RecordedRequestStore(store.database).forget(key_id) if off else 0
+        person = store.get_person(changed.person_id)
+    if off and not as_json:
+        typer.echo(f"Nothing of {key_id} is recorded any more; {num_forgotten} requests deleted.")
+        return
+    _print_key(changed, person, as_json)
+
+
+@app.command()
 def usage(
     key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="One key; else all.")] = None,
     since: SinceOption = None,

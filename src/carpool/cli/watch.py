@@ -61,7 +61,7 @@ def watch(
     from carpool.watch.terminal.admin_client import AdminClient, admin_address
     from carpool.watch.terminal.watcher import Watcher
 
-    client = AdminClient(admin_address(url), _admin_key(admin_key_file))
+    client = AdminClient(admin_address(url), admin_key_from(admin_key_file))
     watcher = Watcher(client)
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
     if as_json:
@@ -97,7 +97,7 @@ def export(
     typer.echo(text, nl=False)
 
 
-def _admin_key(file: Path | None) -> str:
+def admin_key_from(file: Path | None) -> str:
     if file is None:
         key = os.environ.get(KEY_VARIABLE, "")
         where = f"the environment variable {KEY_VARIABLE}"

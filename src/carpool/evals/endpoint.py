@@ -195,7 +195,7 @@ class Endpoint:
             return
         told = f"{self} answered {path} with {status}: {_told(body)}"
         if status in (401, 403):
-            hint = "give the name of the environment variable that holds its key, by --key-env"
+            hint = "give its key by --api-key-file or in CARPOOL_API_KEY"
             raise EndpointError(Fault.WANTS_KEY, f"{told}; {hint}")
         if status == 404:
             raise EndpointError(Fault.NO_MODEL, told)

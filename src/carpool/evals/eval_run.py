@@ -142,6 +142,14 @@ class RunWriter:
             return None
         return EvalRun(self.info, self.template, tuple(self.results), self.is_complete)
 
+    @property
+    def found(self) -> EvalRun:
+        """Of a run that began. Raises RunFileError."""
+        run = self.run()
+        if run is None:
+            raise RunFileError(f"{self.path}: nothing was run")
+        return run
+
     def _write(self, line: _Line) -> None:
         try:
             os.write(self._descriptor, _LINE.dump_json(line) + b"\n")

@@ -73,7 +73,7 @@ async def read_template(endpoint: Endpoint) -> TemplateFacts:
     props = await endpoint.get_json("/props")
     source = props.get("chat_template") if isinstance(props, dict) else None
     return TemplateFacts(
-        rendered, source if isinstance(source, str) else None, await _version(endpoint)
+        rendered, source if isinstance(source, str) else None, await read_version(endpoint)
     )
 
 
@@ -92,7 +92,8 @@ async def _render(endpoint: Endpoint, conversation: dict[str, Any]) -> Rendered 
     return Rendered(text=text) if isinstance(text, str) else None
 
 
-async def _version(endpoint: Endpoint) -> str | None:
+async def read_version(endpoint: Endpoint) -> str | None:
+    """What the engine says it is, if it does."""
     for path, name in _VERSIONS:
         answer = await endpoint.get_json(path)
         version = answer.get(name) if isinstance(answer, dict) else None

@@ -8,6 +8,7 @@ from carpool.gateway.exchange import Exchange
 from carpool.gateway.ledger import Ledger
 from carpool.gateway.metrics import GatewayMetrics
 from carpool.gateway.refusal import Refusal
+from carpool.gateway.request_recorder import RequestRecorder
 from carpool.store.usage_row import UsageRow
 from carpool.watch.accumulator import Accumulators
 
@@ -25,12 +26,14 @@ class Books:
         access_log: AccessLog | None = None,
         tracing: "Tracing | None" = None,
         sums: Accumulators | None = None,
+        recorder: RequestRecorder | None = None,
     ) -> None:
         self.metrics = metrics
         self._ledger = ledger
         self._access_log = access_log
         self._tracing = tracing
         self._sums = sums or Accumulators()
+        self._recorder = recorder
 
     def began(self, exchange: Exchange) -> None:
         if self._tracing is not None:
@@ -58,6 +61,8 @@ class Books:
             self._access_log.ended(exchange, row)
         if exchange.trace is not None:
             exchange.trace.ended(exchange, row)
+        if self._recorder is not None:
+            self._recorder.note(exchange)
 
 
 def usage_row(exchange: Exchange, now: float) -> UsageRow:

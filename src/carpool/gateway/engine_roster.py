@@ -90,6 +90,10 @@ class EngineRoster:
             raise NoSuchEngine(f"there is no engine {engine_id[:40]!r}")
         return found
 
+    def configured(self, model: str) -> tuple[BackendConfig, ...]:
+        """The engines of a model before the lock; none where there is no lock."""
+        return self._configured[model].backends if model in self._configured else ()
+
     def pins(self, engine: RosterEngine) -> Pinned | None:
         """What the lock has for an engine that serves. Raises LockError."""
         if self.lock is None or engine.role is not Role.SERVING:

@@ -40,6 +40,7 @@ from carpool.gateway.outcome import Outcome
 from carpool.gateway.person_report import PersonReports
 from carpool.gateway.recording import GatewaySource
 from carpool.gateway.refusal import Refusal
+from carpool.gateway.request_recorder import RequestRecorder
 from carpool.gateway.sharing import Sharing
 from carpool.gateway.subject import Subject
 from carpool.gateway.ticket import Ticket
@@ -47,6 +48,7 @@ from carpool.planning.plan import Plan
 from carpool.store.database import Database
 from carpool.store.errors import StoreError
 from carpool.store.key_store import KeyStore
+from carpool.store.recorded_requests import RecordedRequestStore
 from carpool.store.usage_store import UsageStore, day_start, month_start
 from carpool.watch.accumulator import Accumulators
 from carpool.watch.alert_config import AlertsConfig, AlertSetup, set_up_alerts
@@ -131,7 +133,15 @@ class Gateway:
         access_log = AccessLog() if options.has_access_log else None
         is_alone = options.num_workers == 1
         self.sums = Accumulators(has_think=is_alone)
-        books = Books(self._ledger, self.metrics, access_log, options.tracing, self.sums)
+        self._request_recorder = RequestRecorder(RecordedRequestStore(database).insert)
+        books = Books(
+            self._ledger,
+            self.metrics,
+            access_log,
+            options.tracing,
+            self.sums,
+            self._request_recorder,
+        )
         self._tracing = options.tracing
         self._exchanges = Exchanges(books)
         self.app = GatewayApp(
@@ -173,6 +183,7 @@ class Gateway:
 
     def start(self) -> None:
         self._run("usage", self._ledger.run())
+        self._run("recorded requests", self._request_recorder.run())
         self._run("event loop's lag", self.metrics.watch_loop())
         if self._recorder is not None:
             self._run("series", self._recorder.run())

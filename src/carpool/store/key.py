@@ -11,7 +11,8 @@ class Key:
     """`key_id` is public and stays when the secret changes; `name` is a label for people.
 
     `models` are the names a client may ask for, None for all. A private key's requests
-    never leave for a hosted fallback.
+    never leave for a hosted fallback. Until `record_until` the text of its requests is kept,
+    because its holder agreed to that.
     """
 
     key_id: str
@@ -25,6 +26,7 @@ class Key:
     created_at: float
     expires_at: float | None
     revoked_at: float | None
+    record_until: float | None = None
 
     def is_live(self, now: float) -> bool:
         """Neither revoked nor expired."""

@@ -47,6 +47,7 @@ class KeyChanges(TypedDict, total=False):
     lane: Lane
     is_private: bool
     expires_at: float | None
+    record_until: float | None
 
 
 class PersonChanges(TypedDict, total=False):
@@ -360,6 +361,7 @@ def _changed(key: Key, changes: KeyChanges, now: float) -> Key:
         lane=changes.get("lane", key.lane),
         is_private=changes.get("is_private", key.is_private),
         expires_at=expires_at,
+        record_until=changes.get("record_until", key.record_until),
     )
 
 

@@ -31,6 +31,7 @@ def key_view(key: Key, person: Person, now: float) -> dict[str, Any]:
         "created_at": iso_time(key.created_at),
         "expires_at": None if key.expires_at is None else iso_time(key.expires_at),
         "revoked_at": None if key.revoked_at is None else iso_time(key.revoked_at),
+        "record_until": None if key.record_until is None else iso_time(key.record_until),
     }
 
 

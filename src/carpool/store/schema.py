@@ -13,6 +13,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    Text,
 )
 
 from carpool.store.limits import LIMIT_NAMES
@@ -55,6 +56,7 @@ keys = Table(
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double),
     Column("revoked_at", Double),
+    Column("record_until", Double),
 )
 
 # One row, empty until there is a first key.
@@ -125,4 +127,17 @@ calibrations = Table(
     Column("is_applied", Boolean, nullable=False),
     Column("figures", JSON, nullable=False),
     Index("calibrations_by_model", "engine", "model", "measured_at"),
+)
+
+# The text of requests, of keys that are to be recorded; short of lifetime.
+recorded_requests = Table(
+    "recorded_requests",
+    metadata,
+    Column("request_id", String, primary_key=True),
+    Column("recorded_at", Double, nullable=False),
+    Column("key_id", String, nullable=False),
+    Column("person_id", String, nullable=False),
+    Column("model", String, nullable=False),
+    Column("body", Text, nullable=False),
+    Index("recorded_requests_by_key", "key_id", "recorded_at"),
 )

@@ -26,6 +26,7 @@ engine = "vllm"
 version = "1.0"
 max_num_seqs = 64
 program = ["{sys.executable}", "{ENGINE}", "{{version}}"]
+args = ["--delay", "0.02"]
 """
 NUM_ASKING = 8
 
@@ -46,10 +47,15 @@ class Admin:
         listed: list[dict[str, Any]] = self.http.get("/engines").json()["engines"]
         return listed
 
-    def offer(self, version: str) -> None:
+    def offer(self, version: str, program: tuple[str, ...] = ()) -> None:
         """Write a candidate into the lock file."""
         backend = self.model.backends[0]
-        changed = BackendConfig(engine="vllm", version=version, program=backend.program)
+        changed = BackendConfig(
+            engine="vllm",
+            version=version,
+            program=program or backend.program,
+            args=backend.args,
+        )
         self.lock.set_candidate(self.model, Pin(backend=changed))
 
     def start(self) -> httpx.Response:
@@ -69,6 +75,9 @@ class Admin:
 
     def promote(self, engine_id: str, replaces: str) -> httpx.Response:
         return self.http.post(f"/engines/{engine_id}/promote", json={"replaces": replaces})
+
+    def end(self, engine_id: str) -> httpx.Response:
+        return self.http.request("DELETE", f"/engines/{engine_id}", json={})
 
     def version_of(self, engine_id: str) -> str:
         version: str = self.http.get(f"/engines/{engine_id}/at/version").json()["version"]
@@ -137,3 +146,41 @@ def test_no_request_is_lost_when_an_engine_takes_over(
     assert engine["previous"]["backend"]["version"] == "1.0"
     rows = gateway.rows(gateway.visitor)
     assert {row["status"] for row in rows} == {200}
+
+
+def test_a_candidate_that_cannot_run_says_so_and_is_ended(
+    served: tuple[GatewayProcess, Admin],
+) -> None:
+    gateway, admin = served
+    admin.offer("1.1", ("/no/such/{version}/engine",))
+    engine_id = admin.start().json()["engine_id"]
+    until(lambda: admin.engine(engine_id)["is_hopeless"])
+    engine = admin.engine(engine_id)
+    assert engine["role"] == "standby"
+    assert "cannot run /no/such/1.1/engine" in engine["reason"]
+    serving = next(each for each in admin.engines() if each["role"] == "serving")
+    refused = admin.promote(engine_id, serving["engine_id"])
+    assert refused.status_code == 409
+    assert "only a standby that is ready takes over" in refused.json()["error"]["message"]
+    second = admin.start()
+    assert second.status_code == 409
+    assert "another upgrade is under way" in second.json()["error"]["message"]
+    assert admin.end(engine_id).status_code == 200
+    assert [each["role"] for each in admin.engines()] == ["serving"]
+    assert gateway.visitor.ask().status_code == 200
+
+
+def test_what_cannot_be_done_to_engines_is_refused(served: tuple[GatewayProcess, Admin]) -> None:
+    gateway, admin = served
+    (serving,) = (each["engine_id"] for each in admin.engines() if each["role"] == "serving")
+    assert admin.end(serving).status_code == 409
+    assert admin.end("e99").status_code == 404
+    assert admin.promote("e99", serving).status_code == 404
+    assert admin.promote(serving, serving).status_code == 409
+    assert admin.http.post("/engines", json={"model": "other"}).status_code == 404
+    assert admin.http.post("/engines", json={"model": MODEL, "program": "sh"}).status_code == 422
+    assert admin.http.get("/engines/e99/at/version").status_code == 404
+    stranger = httpx.get(f"{gateway.admin_url}/admin/v1/engines")
+    assert stranger.status_code == 401
+    admin.lock.set_candidate(admin.model, None)
+    assert "has no candidate" in admin.start().json()["error"]["message"]
