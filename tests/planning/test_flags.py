@@ -1,6 +1,7 @@
 """Commands to paste, for every engine."""
 
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -75,3 +76,34 @@ def test_llama_servers_context_is_split_over_its_slots() -> None:
 
 def test_what_does_not_start_has_no_commands() -> None:
     assert commands(plan_of("qwen3-32b")) == []
+
+
+@pytest.mark.parametrize(
+    ("ranks", "engine", "trouble"),
+    [
+        (3, EngineKind.VLLM, "32 attention heads do not divide by tensor parallel 3; give "
+                             "--tensor-parallel 2 or --tensor-parallel 4"),
+        (4, EngineKind.VLLM, None),
+        (3, EngineKind.LLAMA_CPP, None),
+    ],
+)  # fmt: skip
+def test_ranks_have_whole_heads(ranks: int, engine: EngineKind, trouble: str | None) -> None:
+    assert plan_of(tensor_parallel=ranks, engine=engine).trouble == trouble
+
+
+def test_replicas_have_seats_and_cache_of_their_own() -> None:
+    one = plan_of(max_model_len=8192)
+    two = make_plan(
+        replace(one.request, num_devices=2, settings=replace(one.request.settings, data_parallel=2))
+    )
+    assert one.capacity is not None
+    assert two.capacity is not None
+    assert two.capacity.max_num_seqs == 2 * one.capacity.max_num_seqs
+    assert two.capacity.kv_tokens == 2 * one.capacity.kv_tokens
+    assert "--data-parallel-size 2" in commands(two)[0].text
+
+
+def test_carpools_command_hands_the_engine_its_flags() -> None:
+    carpool = next(c for c in commands(plan_of()) if c.engine == "Carpool")
+    assert "--backend vllm" in carpool.text
+    assert carpool.text.index("-- ") < carpool.text.index("--max-num-seqs")

@@ -27,6 +27,8 @@ def start_up_trouble(
 ) -> str | None:
     """None if it starts. `settings` must be filled."""
     length, num_seqs = settings.max_model_len or 1, settings.max_num_seqs or 1
+    if trouble := _heads(shape, settings):
+        return trouble
     if settings.kv_tokens is None and memory.kv_cache.value <= 0:
         return (
             f"the weights take {memory.weights.value / GIB:.1f} GiB of a budget of "
@@ -45,6 +47,19 @@ def start_up_trouble(
         return None
     return _states(shape, settings, memory, pool, num_seqs) or _warm_up(
         shape, settings, memory, num_seqs
+    )
+
+
+def _heads(shape: ModelShape, settings: Settings) -> str | None:
+    """vLLM and SGLang give each rank whole heads (vllm/config/model.py,
+    verify_with_parallel_config)."""
+    heads, ranks = shape.num_attention_heads, settings.tensor_parallel
+    if settings.engine not in (EngineKind.VLLM, EngineKind.SGLANG) or heads % ranks == 0:
+        return None
+    near = [number for number in (ranks - 1, ranks + 1) if number and heads % number == 0]
+    other = " or ".join(f"--tensor-parallel {number}" for number in near)
+    return f"{heads} attention heads do not divide by tensor parallel {ranks}" + (
+        f"; give {other}" if other else ""
     )
 
 
