@@ -236,7 +236,7 @@ def test_when_the_gateway_does_not_answer_the_page_says_as_of_when(dashboard):
 def test_when_the_database_is_away_live_figures_go_on(dashboard):
     dashboard.until_text("#keys-note", "work")
     body = json.dumps({"error": {"message": "away", "code": "database_away"}})
-    dashboard.run(ANSWERS, ["/keys", "/series", "/who", "/usage"], 503, body)
+    dashboard.run(ANSWERS, ["/keys", "/series", "/who", "/days"], 503, body)
     dashboard.run("document.dispatchEvent(new Event('visibilitychange'))")
     dashboard.until_text("#notices", "The database is away")
     assert dashboard.shown("#keys tbody tr")

@@ -141,6 +141,6 @@ def test_a_database_that_is_away_is_told_as_such(get, database, monkeypatch):
     monkeypatch.setattr(admin_login, "REMEMBERED_S", 1e9)
     get("/now")
     monkeypatch.setattr(Database, "read", fail)
-    for path in ("/series", "/outlook", "/who", "/plan", "/keys", "/usage"):
+    for path in ("/series", "/outlook", "/who", "/plan", "/keys", "/days"):
         assert get(path, 503)["error"]["code"] == "database_away"
     assert get("/now")["models"][0]["name"] == MODEL

@@ -27,6 +27,7 @@ from carpool.gateway.admin_people import AdminPeople
 from carpool.gateway.admin_reports import AdminReports
 from carpool.gateway.changes import Changes
 from carpool.gateway.client import ClientGone
+from carpool.gateway.dashboard_days import DashboardDays
 from carpool.gateway.dashboard_login import DashboardLogin
 from carpool.gateway.dashboard_now import DashboardNow
 from carpool.gateway.dashboard_plan import DashboardPlan
@@ -90,6 +91,7 @@ def make_admin_app(
                     *keys_api.routes(),
                     *reports.routes(),
                     *DashboardNow(live).routes(),
+                    *DashboardDays(UsageStore(database)).routes(),
                     *(AdminEngines(roster).routes() if roster is not None else ()),
                     *(AdminAlerts(alerts).routes() if alerts is not None else ()),
                     *DashboardSeries(database, watching).routes(),

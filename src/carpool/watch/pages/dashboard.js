@@ -50,7 +50,7 @@ const PARTS = {
     drawTiles();
   }),
   keys: () => keys.load(),
-  usage: () => api("GET", `/admin/v1/usage?by=day&since=${daysAgo(29)}`).then(showUsage),
+  usage: () => api("GET", "/admin/v1/days").then(showUsage),
 };
 const NAMES = {
   series: "The chart", outlook: "The reading of the day", who: "Who uses what", plan: "The plan",
@@ -58,10 +58,6 @@ const NAMES = {
 };
 
 const slowPoll = (name) => polls.find((poll) => poll.name === name);
-
-function daysAgo(number) {
-  return new Date(Date.now() - number * 86400000).toISOString().slice(0, 10);
-}
 
 async function askNow() {
   try {

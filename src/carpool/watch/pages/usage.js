@@ -8,11 +8,11 @@ const DAY_MS = 86400000;
 let shown = "";
 
 export function showUsage(told) {
-  const text = JSON.stringify(told.usage);
+  const text = JSON.stringify([told.days, told.is_counting]);
   if (text === shown) return;
   shown = text;
-  refill(byId("usage"), usageByDay(told.usage));
-  byId("usage-note").textContent = "days are UTC; by the ledger";
+  refill(byId("usage"), usageByDay(told.days));
+  byId("usage-note").textContent = `days are UTC; by the ledger${told.is_counting ? "; days before today are being counted" : ""}`;
 }
 
 // `rows` are days that had any request; the others of the time had none.
