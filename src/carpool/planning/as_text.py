@@ -106,6 +106,7 @@ def _sequences(plan: Plan) -> str:
     context, full = plan.request.profile.context_tokens, plan.settings.max_model_len or 1
     per_token = plan.pool.bytes_per_token / 1024
     state = plan.pool.demand.state
+    planned = "planned" if plan.settings.data_parallel == 1 else "planned, each engine"
     lines = [
         f"KV cache: {plan.pool.kv_tokens:,} tokens ({plan.memory.kv_cache.known}), "
         f"{per_token:,.1f} KiB each on one device"
@@ -113,7 +114,7 @@ def _sequences(plan: Plan) -> str:
         + f" ({shape_known(plan)})",
         f"  {'sequences at once':22} {'of ' + format(context, ',') + ' tokens':>20} "
         f"{'of ' + format(full, ',') + ' (full)':>22}",
-        f"  {'planned':22} {whole(plan.seqs_at_context):>20} {whole(plan.seqs_at_full):>22}  "
+        f"  {planned:22} {whole(plan.seqs_at_context):>20} {whole(plan.seqs_at_full):>22}  "
         f"{plan.seqs_at_context.known}",
         f"  {'by the simple formula':22} {plan.simple.num_seqs(context):>20,} "
         f"{plan.simple.num_seqs(full):>22,}",
