@@ -1,6 +1,5 @@
 """The series as they are now, read and judged: what the dashboard, alerts and reports ask."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -29,10 +28,6 @@ from carpool.watch.statistics import known
 
 HISTORY_S = 14 * DAY_S
 FRESH_S = 20.0
-STILL_S = 2 * DAY_S
-"""A model of which nothing was recorded for so long is not served any more."""
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
