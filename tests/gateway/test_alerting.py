@@ -51,14 +51,14 @@ class Live:
 class House:
     """Everything but the gateway: what it looks at, and who is told."""
 
-    def __init__(self, database: Database, url: str | None = None) -> None:
+    def __init__(self, database: Database, url: str | None = None, folder=None) -> None:
         self.live = Live()
         self.signals: list[Signal] = []
         self.error: Exception | None = None
         hooks = () if url is None else (WebhookConfig(name="team", url_env="URL"),)
         config = AlertsConfig(rules=AT_ONCE, webhooks=hooks)
         setup = set_up_alerts(config, {"URL": url or ""})
-        self.watch = make_alert_watch(setup, self.live, database, self.look)
+        self.watch = make_alert_watch(setup, self.live, database, self.look, folder)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(AlertMetrics(self.watch))
         self.registry = registry
@@ -214,6 +214,45 @@ async def _one_round(house: House) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await asyncio.to_thread(house.watch.stop)
+
+
+def test_a_restart_tells_nothing_twice_and_the_end_still(database, tmp_path):
+    before = House(database, folder=tmp_path / "journal")
+    before.live.state = "down"
+    before.signals = [creep(subject="a", person_id="p")]
+    assert len(before.judge()) == 2
+    key = before.ask()["alerts"][0]["fingerprint"]
+    before.ask(f"/alerts/{key}/acknowledge", "POST", hours=1)
+    before.judge()
+
+    after = House(database, folder=tmp_path / "journal")
+    after.live.state, after.signals = "down", before.signals
+    assert after.ask()["alerts"] == before.ask()["alerts"]
+    assert after.judge() == []
+    after.live.state, after.signals = "ready", []
+    assert after.judge() == ["resolved context_creep"]  # the other was acknowledged
+    assert House(database, folder=tmp_path / "journal").judge() == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b"[[]]", b'[{"rule": 3}]'])
+def test_a_file_of_alerts_that_is_none_is_said_and_left(database, tmp_path, caplog, content):
+    file = tmp_path / "alerts.json"
+    file.write_bytes(content)
+    house = House(database, folder=tmp_path)
+    assert "what fired before the start is not known" in caplog.text
+    house.live.state = "down"
+    assert house.judge() == ["firing model_down"]
+    assert House(database, folder=tmp_path).judge() == ["resolved model_down"]
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_that_cannot_be_written_is_said_once(database, tmp_path, caplog):
+    (tmp_path / "file").write_bytes(b"")
+    house = House(database, folder=tmp_path / "file" / "folder")
+    for state in ("down", "ready", "down"):
+        house.live.state = state
+        assert len(house.judge()) == 1
+    assert caplog.text.count("alerts are not kept for a restart") == 1
 
 
 def test_an_alert_can_be_acknowledged(house):

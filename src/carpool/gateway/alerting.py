@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from carpool.gateway.live_state import LiveState, ModelState
 from carpool.store.database import Database
@@ -9,6 +10,7 @@ from carpool.store.errors import DatabaseAway
 from carpool.store.key_store import KeyStore
 from carpool.watch.alert import Sighting
 from carpool.watch.alert_config import AlertSetup
+from carpool.watch.alert_file import AlertFile
 from carpool.watch.alert_rules import DATABASE_AWAY, MODEL_DOWN
 from carpool.watch.alert_watch import AlertWatch, Findings
 from carpool.watch.severity import Severity
@@ -24,10 +26,16 @@ CarpoolError."""
 
 
 def make_alert_watch(
-    setup: AlertSetup, live: LiveState, database: Database, look: Look
+    setup: AlertSetup,
+    live: LiveState,
+    database: Database,
+    look: Look,
+    folder: Path | None = None,
 ) -> AlertWatch:
+    """What fires is kept in `folder` over a restart."""
     finder = _Finder(setup, live, KeyStore(database), look)
-    return AlertWatch(setup.rules, setup.repeat_s, setup.destinations, finder.find)
+    file = None if folder is None else AlertFile(folder / "alerts.json")
+    return AlertWatch(setup.rules, setup.repeat_s, setup.destinations, finder.find, file)
 
 
 class _Finder:

@@ -166,7 +166,9 @@ class Gateway:
         if is_alone:
             setup = options.alerts or set_up_alerts(AlertsConfig())
             watching = Watching(database, options.plans)
-            self._alerts = make_alert_watch(setup, self.live, database, watching.signals)
+            self._alerts = make_alert_watch(
+                setup, self.live, database, watching.signals, options.journal_folder
+            )
             self.metrics.registry.register(AlertMetrics(self._alerts))
         self.admin_app: ASGIApp = make_admin_app(
             database,

@@ -105,7 +105,9 @@ class Parent(Collector):
         self._registry = registry
         setup = alerts or set_up_alerts(AlertsConfig())
         watching = Watching(database, plans)
-        self._alerts = make_alert_watch(setup, self.figures, database, watching.signals)
+        self._alerts = make_alert_watch(
+            setup, self.figures, database, watching.signals, settings.journal_folder
+        )
         registry.register(AlertMetrics(self._alerts))
         roster = EngineRoster(
             self._services, partial(make_named_backend, settings.run_folder), why_fixed=_WHY_FIXED

@@ -54,6 +54,12 @@ class AlertBook:
                     changes.append(change)
         return changes
 
+    def restore(self, alerts: Iterable[Alert]) -> None:
+        """Those of before, of rules that there still are: time begins anew for them."""
+        for alert in alerts:
+            if alert.rule in self._rules:
+                self._put(replace(alert, calm_s=None))
+
     def acknowledge(self, key: str, until: float | None) -> Alert | None:
         """Tell nothing more of it until then; None where no such alert is open."""
         alert = self._alerts.get(key)

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from carpool.errors import CarpoolError
-from carpool.watch.alert import Alert, Change, Sighting
+from carpool.watch.alert import Alert, AlertState, Change, Sighting
 from carpool.watch.alert_book import AlertBook
+from carpool.watch.alert_file import AlertFile
 from carpool.watch.alert_rules import AlertRule
 from carpool.watch.courier import LAST_WORDS_S, Courier, Destination, DestinationStatus
 from carpool.watch.notice import Notice
@@ -38,7 +39,8 @@ class AlertsView:
 
 
 class AlertWatch:
-    """`find` looks at everything there are rules for; it raises CarpoolError where it cannot."""
+    """`find` looks at everything there are rules for; it raises CarpoolError where it cannot.
+    What fires is kept in `file`, if there is one."""
 
     def __init__(
         self,
@@ -46,10 +48,15 @@ class AlertWatch:
         repeat_s: float,
         destinations: Sequence[Destination],
         find: Callable[[float], Awaitable[Findings]],
+        file: AlertFile | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.rules = rules
         self._book = AlertBook(rules, repeat_s)
+        self._file = file
+        if file is not None:
+            self._book.restore(file.load())
+        self._kept = self._to_keep()
         self._couriers = [Courier(each, clock) for each in destinations]
         self._find = find
         self._clock = clock
@@ -79,7 +86,21 @@ class AlertWatch:
             notice = Notice(tuple(changes), now)
             for courier in self._couriers:
                 courier.put(notice)
+        await self._keep()
         return changes
+
+    async def _keep(self) -> None:
+        if self._file is not None and self._kept != (to_keep := self._to_keep()):
+            await asyncio.to_thread(self._file.save, self._book.alerts())
+            self._kept = to_keep
+
+    def _to_keep(self) -> list[tuple[str, AlertState, float | None]]:
+        """What is worth a write."""
+        return [
+            (alert.fingerprint, alert.state, alert.acknowledged_until)
+            for alert in self._book.alerts()
+            if alert.state is not AlertState.PENDING
+        ]
 
     def view(self) -> AlertsView:
         return AlertsView(
