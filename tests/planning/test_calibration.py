@@ -48,9 +48,22 @@ def test_between_levels_times_lie_on_a_line(calibration: Calibration) -> None:
     assert level.tokens_per_s == pytest.approx(32 * 32 / (6.4 + 32 * 0.074))
 
 
-def test_outside_of_what_was_measured_nothing_is_said(calibration: Calibration) -> None:
+def test_below_what_was_measured_nothing_is_said(calibration: Calibration) -> None:
     assert calibration.level_at(8) == calibration.levels[2]
-    assert calibration.level_at(65) is None
+    assert replace(calibration, levels=calibration.levels[2:]).level_at(7) is None
+    assert replace(calibration, levels=()).level_at(8) is None
+
+
+def test_above_the_highest_level_no_more_is_done_and_the_rest_waits(
+    calibration: Calibration,
+) -> None:
+    top = calibration.levels[0]
+    level = calibration.level_at(128, seats=64)
+    assert level is not None
+    assert level.requests_per_s == pytest.approx(top.requests_per_s)
+    assert level.tpot_s == pytest.approx(top.tpot_s)
+    waiting = 64 / top.requests_per_s
+    assert level.ttft_s == pytest.approx(top.ttft_s + waiting)
 
 
 def test_other_lengths_are_another_workload(calibration: Calibration) -> None:

@@ -15,6 +15,7 @@ from carpool.backends.http_get import http_get
 from carpool.backends.supervision import BackendStatus
 from carpool.backends.supervisor import Supervisor
 from carpool.bench.errors import BenchError
+from carpool.bench.listener import listening_pid
 from carpool.bench.target import Target, find_target
 from carpool.scheduling.capacity import Capacity
 
@@ -36,7 +37,7 @@ _SAMPLE = re.compile(r"^(carpool_kv_cache_blocks_\w+) ([0-9.e+]+)$", re.MULTILIN
 
 
 class EngineUnderTest:
-    """`capacity` is what it reports, `pid` its process where it was started here."""
+    """`capacity` is what it reports."""
 
     def __init__(
         self,
@@ -54,7 +55,13 @@ class EngineUnderTest:
 
     @property
     def pid(self) -> int | None:
-        return None if self._supervisor is None else self._supervisor.pid
+        """Of an engine that was attached to: where this machine tells."""
+        if self._supervisor is not None:
+            return self._supervisor.pid
+        address = self.target.address
+        if address.uds is not None or not is_loopback(address):
+            return None
+        return listening_pid(address.port)
 
     @property
     def is_started_here(self) -> bool:

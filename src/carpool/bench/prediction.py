@@ -51,9 +51,11 @@ def predicted_by_plan(
     return Prediction(concurrency, figure(0), figure(1), figure(2), "the plan")
 
 
-def predicted_by_calibration(calibration: Calibration, concurrency: int) -> Prediction | None:
-    """What the last verification measured there, or between its levels; None outside of them."""
-    level = calibration.level_at(concurrency)
+def predicted_by_calibration(
+    calibration: Calibration, concurrency: int, seats: int
+) -> Prediction | None:
+    """What the last verification measured there, or what follows from its levels."""
+    level = calibration.level_at(concurrency, seats)
     if level is None or not level.tpot_s:
         return None
     about: Callable[[float], Figure] = lambda value: Figure.about(value, SHARE, Known.MEASURED)  # noqa: E731

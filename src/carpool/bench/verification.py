@@ -15,12 +15,13 @@ from carpool.bench.load import FixedConcurrency
 from carpool.bench.memory_watch import MemoryUse, MemoryWatch
 from carpool.bench.progress import Progress
 from carpool.bench.prompts import PromptSource
+from carpool.bench.record import RequestRecord
 from carpool.bench.run_level import run_level
 from carpool.bench.tail import TAIL, quantile, requests_needed
 from carpool.bench.target import Target
 from carpool.planning.calibration import MeasuredLevel
 
-ALONE_REQUESTS = 12
+ALONE_REQUESTS = 13
 ALONE_S = 8.0
 SHORTEST_S = 3.0
 """A window shorter than this is not worth its ramp."""
@@ -190,19 +191,20 @@ class Verification:
         return Level(
             f"{number} at once",
             FixedConcurrency(number, ramp_s=min(cycle, 0.2 * self.config.budget_s)),
-            Limits(max_requests=needed, max_seconds=self._window(number)),
+            Limits(max_requests=needed + number, max_seconds=self._window(number)),
             drain_s=30 + 3 * cycle,
             slo=slo,
         )
 
     def _window(self, number: int) -> float | None:
-        """Seconds in which a level's requests are sent: enough for a verdict, and for a look
-        where that is clear; None if the budget has none left."""
+        """Seconds in which a level's requests are sent: enough for a verdict, or for a look
+        where that is clear, and then as long again as a request takes (see `counted`); None if
+        the budget has none left."""
         cycle = self._cycle(number)
         needed = requests_needed(self.config.search.confidence) * cycle / number
-        wanted = max(USUAL_S, cycle, 0.0 if self._looks_slow(number) else 2 * needed)
+        wanted = max(USUAL_S, cycle, 0.0 if self._looks_slow(number) else 2 * needed) + cycle
         left = self._deadline - time.monotonic() - 2 * cycle
-        return min(wanted, left) if left >= SHORTEST_S else None
+        return min(wanted, left) if left >= SHORTEST_S + cycle else None
 
     def _cycle(self, number: int) -> float:
         """Expected seconds of a request among so many, by the levels so far: more than any
@@ -217,32 +219,45 @@ class Verification:
             return known[below] + part * (known[above] - known[below])
         if below == 1:
             alone = self._levels[0].result
-            return known[1] + (number - 1) * (alone.ttft_ms.mean or 0.0) / 1e3
+            return known[1] + 0.5 * (number - 1) * (alone.ttft_ms.mean or 0.0) / 1e3
         return known[below] * max(1.0, number / below)
 
     def _looks_slow(self, number: int) -> bool:
-        """Whether the level is as good as sure to fail."""
-        tolerance = self.config.search.tolerance_s
-        failed = [
-            level.concurrency
+        """Whether the level is as good as sure to fail: far above where the capacity was the last
+        time, or above one that failed, of which it has the TTFT and its share more."""
+        hint = self.config.search.hint
+        if hint is not None and number > 1.3 * hint:
+            return True
+        return any(
+            level.verdict is Verdict.FAILS
+            and (level.result.ttft_ms.p99.value or 0.0) * number
+            > 2e3 * self.config.search.tolerance_s * level.concurrency
             for level in self._levels
-            if level.verdict is Verdict.FAILS and level.concurrency < number
-        ]
-        alone = (self._levels[0].result.ttft_ms.mean or 0.0) / 1e3 if self._levels else 0.0
-        return bool(failed) or alone * number > 4 * tolerance
+            if level.concurrency < number
+        )
+
+
+def counted(result: LevelResult) -> Sequence[RequestRecord]:
+    """Without the last ones: with n in flight at any time, the last n that were sent keep the
+    load up for those before them, and themselves run in ever less company."""
+    num_streams = result.level.load.size if isinstance(result.level.load, FixedConcurrency) else 0
+    if result.ended_by == "stopped" or result.num_requests <= num_streams:
+        return result.records
+    return result.records[: result.num_requests - num_streams]
 
 
 def first_tokens(result: LevelResult) -> list[float]:
-    """Seconds to the first token of each request; infinite for one that failed, also later."""
+    """Seconds to the first token of each counted request; infinite for one that failed, also
+    later."""
     return [
         record.ttft_ms / 1e3 if record.is_ok and record.ttft_ms is not None else inf
-        for record in result.records
+        for record in counted(result)
     ]
 
 
 def together(concurrency: int, results: Sequence[LevelResult]) -> MeasuredLevel | None:
     """Runs at one concurrency as one level; None where no request came through."""
-    records = [record for result in results for record in result.records]
+    records = [record for result in results for record in counted(result)]
     done = [record for record in records if record.is_ok]
     ttfts = [record.ttft_ms for record in done if record.ttft_ms is not None]
     tpots = [record.tpot_ms for record in done if record.tpot_ms is not None]
@@ -269,8 +284,9 @@ def _mean_rate(results: Iterable[LevelResult], rate: Callable[[LevelResult], flo
 
 def _seconds_by_concurrency(levels: Iterable[DrivenLevel]) -> dict[int, float]:
     """Mean seconds of a whole request."""
-    return {
-        level.concurrency: mean / 1e3
-        for level in levels
-        if (mean := level.result.e2e_ms.mean) is not None
-    }
+    found = {}
+    for level in levels:
+        done = [each.e2e_ms for each in counted(level.result) if each.e2e_ms is not None]
+        if done:
+            found[level.concurrency] = fmean(done) / 1e3
+    return found

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from carpool.cli.bench_options import KeyFileOption, read_key
 from carpool.cli.calibrations import CalibrationOption
 from carpool.cli.database import DatabaseOption
-from carpool.cli.key_from import KeyEnvOption, key_from
 from carpool.errors import CarpoolError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def verify(
             show_default="by the model's name",
         ),
     ] = None,
-    key_env: KeyEnvOption = None,
+    api_key_file: KeyFileOption = None,
     gpu: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Its device.", show_default="this machine's"),
@@ -138,7 +138,7 @@ def verify(
 
     options = Options(
         target=target, backend=backend, engine_args=tuple(engine_args or ()), model=model,
-        plan_for=plan_for, key=key_from(key_env), gpu=gpu, gpus=gpus, people=people, at=at,
+        plan_for=plan_for, key=read_key(api_key_file), gpu=gpu, gpus=gpus, people=people, at=at,
         profile=_profile(profile, usage), scale=scale, prompt=prompt, output=output,
         spread=spread, tolerance_s=tolerance, confidence=confidence, precision=precision,
         budget_s=budget, max_concurrency=max_concurrency, use_calibration=calibration,

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from math import isfinite
 from pathlib import Path
+from statistics import fmean
 
 import typer
 
@@ -22,7 +24,14 @@ from carpool.bench.prediction import Prediction, predicted_by_calibration, predi
 from carpool.bench.progress import Progress
 from carpool.bench.prompts import Lengths, MadeUpPrompts
 from carpool.bench.step_fit import FitError, StepFit, fit_steps
-from carpool.bench.verification import DrivenLevel, Verification, Verified, VerifyConfig
+from carpool.bench.tail import TAIL, quantile
+from carpool.bench.verification import (
+    DrivenLevel,
+    Verification,
+    Verified,
+    VerifyConfig,
+    first_tokens,
+)
 from carpool.cli.calibrations import device_label, find_calibration, flags_label
 from carpool.cli.prepare import prepare
 from carpool.cli.verify_plan import CPU_SCALE, Planned, find_device, plan_for, scaled
@@ -238,7 +247,7 @@ def _predictions(
     def predict(number: int) -> Prediction | None:
         prompt, output = config.prompt_tokens, config.output_tokens
         if before is not None and before.is_like(prompt, output):
-            found = predicted_by_calibration(before, number)
+            found = predicted_by_calibration(before, number, engine.capacity.max_num_seqs)
             if found is not None:
                 return found
         if planned.plan is None or planned.plan.speed is None:
@@ -286,14 +295,15 @@ def _calibration(check: PlanCheck, key: CalibrationKey) -> Calibration | None:
 
 def _say_level(level: DrivenLevel) -> None:
     """A line on stderr for each level, also in a log: it takes minutes."""
-    result = level.result
-    p99, mean = result.ttft_ms.p99.value, result.ttft_ms.mean
+    result, ttfts = level.result, sorted(first_tokens(level.result))
+    come = [each for each in ttfts if isfinite(each)]
     name = "alone" if level.role == "alone" else f"{level.concurrency} at once"
-    ttft = "-" if mean is None or p99 is None else f"{mean / 1e3:.2f} s, p99 {p99 / 1e3:.2f} s"
+    p99 = quantile(ttfts, 1 - TAIL)
+    ttft = f"{fmean(come):.2f} s, p99 {p99:.2f} s" if come else "-"
     failed = f", {result.num_failed} failed" if result.num_failed else ""
     verdict = "" if level.role == "alone" else f": {level.verdict.value}"
     typer.echo(
-        f"{name}: {result.num_requests} requests{failed}, TTFT {ttft}, "
+        f"{name}: {len(ttfts)} requests{failed}, TTFT {ttft}, "
         f"{result.output_tokens_per_s:,.0f} tokens/s{verdict}",
         err=True,
     )

@@ -81,10 +81,13 @@ class Calibration:
             )
         )
 
-    def level_at(self, concurrency: int) -> MeasuredLevel | None:
+    def level_at(self, concurrency: int, seats: int | None = None) -> MeasuredLevel | None:
         """What its own requests would see at that concurrency: on the line between the two
-        nearest levels, which near a line of the step times it is. None outside of them."""
+        nearest levels. Above the highest one, as many requests a second are done as there, and
+        what does not run on one of `seats` waits. None below, and without levels."""
         levels = sorted(self.levels, key=lambda level: level.concurrency)
+        if levels and concurrency > levels[-1].concurrency:
+            return _beyond(levels, concurrency, min(concurrency, seats or concurrency))
         for one in levels:
             if one.concurrency == concurrency:
                 return one
@@ -93,6 +96,22 @@ class Calibration:
                 part = (concurrency - low.concurrency) / (high.concurrency - low.concurrency)
                 return _between(low, high, part, concurrency)
         return None
+
+
+def _beyond(levels: list[MeasuredLevel], at: int, running: int) -> MeasuredLevel:
+    """By the upper half of the levels: their rate, and their time per token in its line."""
+    upper = [one for one in levels if 2 * one.concurrency >= levels[-1].concurrency]
+    weights = [one.num_requests or 1 for one in upper]
+    rate = _mean([one.requests_per_s for one in upper], weights)
+    tokens = _mean([one.tokens_per_s / one.requests_per_s for one in upper], weights)
+    per_seq = _mean([one.tpot_s / one.concurrency for one in upper], weights)
+    tpot = per_seq * running
+    ttft = max(levels[-1].ttft_s, at / rate - tokens * tpot)
+    return MeasuredLevel(at, 0, 0, ttft, ttft, tpot, tokens * rate, rate)
+
+
+def _mean(values: list[float], weights: list[int]) -> float:
+    return sum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights)
 
 
 def _between(low: MeasuredLevel, high: MeasuredLevel, part: float, at: int) -> MeasuredLevel:
