@@ -9,7 +9,7 @@ import numpy as np
 
 from carpool.watch.model_view import CallerLines, ModelView
 from carpool.watch.severity import Severity
-from carpool.watch.signal import Signal, SignalName
+from carpool.watch.signal import Remedy, Signal, SignalName
 from carpool.watch.signals.remedies import duration, for_capacity, sequences, tokens
 from carpool.watch.statistics import change_point
 
@@ -135,11 +135,11 @@ def _of_key(view: ModelView, caller: CallerLines, found: _Growth) -> Signal:
         person_id=caller.person_id,
         sentence=(
             f"Prompts of a key of {name} have grown from about {tokens(found.before)} to "
-            f"{tokens(found.after)} tokens since {duration(max(3600.0, view.now - since))} ago"
+            f"{tokens(found.after)} tokens in the last {duration(max(3600.0, view.now - since))}"
             f"{cost}"
         ),
         figures=_figures(found, before, after) | fit,
-        remedies=for_capacity(view, after, before),
+        remedies=_remedies(view, before, after),
     )
 
 
@@ -158,11 +158,11 @@ def _of_all(view: ModelView, found: _Growth) -> Signal:
         threshold=RATIO,
         sentence=(
             f"Prompts to {view.model} have grown from about {tokens(found.before)} to "
-            f"{tokens(found.after)} tokens since {duration(max(3600.0, view.now - since))} ago, "
+            f"{tokens(found.after)} tokens in the last {duration(max(3600.0, view.now - since))}, "
             f"of several keys{cost}"
         ),
         figures=_figures(found, before, after) | fit,
-        remedies=for_capacity(view, after, before),
+        remedies=_remedies(view, before, after),
     )
 
 
@@ -210,6 +210,17 @@ def _context(view: ModelView, hours: slice) -> float:
     prompt = np.nansum(view.hours["prompt_tokens.sum"][hours])
     output = np.nansum(view.hours["output_tokens.sum"][hours])
     return float((prompt + 0.5 * output) / requests)
+
+
+def _remedies(view: ModelView, before: float, after: float) -> tuple[Remedy, ...]:
+    """A cap is enough for as long as nothing is lost."""
+    if view.plan is not None and view.plan.sequences(after) >= view.plan.sequences(before):
+        sentence = (
+            "If it is not meant, cap it before it costs seats: carpool people limit NAME "
+            "--max-prompt-tokens N."
+        )
+        return (Remedy("cap_context", sentence),)
+    return for_capacity(view, after, before)
 
 
 def _cost(view: ModelView, before: float, after: float) -> tuple[str, dict[str, float]]:

@@ -55,10 +55,10 @@ def read_trend(view: ModelView) -> Reading:
         return _reading(view, Trend.UNKNOWN, minutes.start(0), sentence)
     climb, saw = _climb(view), _bursts(view)
     if climb is not None:
+        more = "" if climb.is_full else f", {100 * climb.rise:.0f} points more than four hours ago"
         sentence = (
             f"{view.model} climbs steadily: {100 * climb.load:.0f} % of its seats are asked for"
-            f"{'' if climb.is_full else f', {100 * climb.rise:.0f} % more than hours ago'}. "
-            "That is a matter of capacity."
+            f"{more}. That is a matter of capacity."
         )
         figures = {"load": climb.load, "rise": climb.rise}
         return _reading(view, Trend.CLIMB, view.now - CLIMB_WINDOW_S, sentence, figures)
