@@ -18,7 +18,7 @@ unexport PYTHONPATH
 PYTHON ?=
 NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help serve test test-all test-browser lint bench-engine bench-gateway bench-fairness bench-planner bench-truth bench-peers lab lock clean test-vllm install-lab install-dev install-bench venv
+.PHONY: help serve test test-all test-browser lint bench-engine bench-gateway bench-fairness bench-planner bench-truth bench-series bench-signals bench-peers lab lock clean test-vllm install-lab install-dev install-bench venv
 
 help:
 	@echo 'make serve         install what is needed, fetch the demo model, serve it'
@@ -34,6 +34,9 @@ help:
 	@echo 'make bench-planner  score the planner on start-up reports (ARGS="--reports FILE")'
 	@echo 'make bench-truth   hold what carpool bench reports against a server with known timings'
 	@echo '                   (VLLM=its executable, VLLM_MODEL=a folder: vllm bench serve, too)'
+	@echo 'make bench-series  a month of series: how large, how quickly read'
+	@echo 'make bench-signals simulated days: do signals come, in time, and nowhere else'
+	@echo '                   (ARGS="--trace FILE" with a trace of Azure, too)'
 	@echo 'make bench-peers   install LiteLLM for bench-gateway, in a venv of its own'
 	@echo 'make lab           show what batching is worth on this machine'
 	@echo 'make lock          write constraints.txt anew from the newest releases'
@@ -81,6 +84,12 @@ bench-planner: install-dev
 
 bench-truth: install-dev
 	@VLLM="$(VLLM)" VLLM_MODEL="$(VLLM_MODEL)" $(BIN)/python -m benchmarks.bench_truth $(ARGS)
+
+bench-series: install-dev
+	@$(BIN)/python -m benchmarks.series $(ARGS)
+
+bench-signals: install-dev
+	@$(BIN)/python -m benchmarks.signals $(ARGS)
 
 # One version, so that figures can be compared: newer ones ask for packages that are not there.
 bench-peers: venv
