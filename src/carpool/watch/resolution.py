@@ -30,7 +30,7 @@ class Slot(NamedTuple):
 
 FINE = Resolution(10, 600, 30 * DAY_S, 10)
 MINUTES = Resolution(60, 3600, 30 * DAY_S, 60)
-HOURS = Resolution(3600, DAY_S, 90 * DAY_S, 300)
+HOURS = Resolution(3600, DAY_S, 90 * DAY_S, 60)
 ALL = (FINE, MINUTES, HOURS)
 RESOLUTIONS = tuple(each.seconds for each in ALL)
 BY_SECONDS = {each.seconds: each for each in ALL}
