@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from typer.testing import CliRunner, Result
 
 from carpool.cli import app
 from carpool.evals.eval_run import read_run
+from carpool.evals.eval_set import read_eval_set
+from carpool.store.database import open_database
+from carpool.store.key_store import KeyStore
+from carpool.store.recorded_requests import RecordedRequest, RecordedRequestStore
 from tests.evals.mock_version import CHAT, Version
 
 CARPOOL = Path(sys.executable).with_name("carpool")
@@ -138,3 +143,40 @@ def test_what_is_to_mend_is_told_with_2(run: Run, arguments: tuple[str, ...], to
     result = run(*arguments)
     assert result.exit_code == 2
     assert told in result.output
+
+
+def test_requests_become_a_set_only_with_consent(run: Run, tmp_path: Path) -> None:
+    database = open_database(f"sqlite:///{tmp_path}/home/carpool.db")
+    _, new = KeyStore(database).add_key_for("ada", None)
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})
+    kept = RecordedRequest("cp-1", time.time(), new.key.key_id, new.key.person_id, "m", body)
+    RecordedRequestStore(database).insert([kept])
+    database.close()
+    out = tmp_path / "team.yaml"
+    refused = run("record", out)
+    assert refused.exit_code == 2
+    assert "pass --consent" in refused.output
+    assert not out.exists()
+    made = run("record", out, "--key", "ada", "--consent")
+    assert made.exit_code == 0, made.output
+    assert [case.case_id for case in read_eval_set(out).cases] == ["cp-1"]
+    assert out.stat().st_mode & 0o077 == 0
+    again = run("record", out, "--consent")
+    assert "is there already" in again.output
+    nothing = run("record", tmp_path / "other.yaml", "--model", "none", "--consent")
+    assert "no such request was recorded" in nothing.output
+
+
+def test_recording_is_switched_on_and_off_by_key(tmp_path: Path) -> None:
+    env = {"CARPOOL_HOME": str(tmp_path)}
+
+    def keys(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["keys", *arguments], env=env)
+
+    assert keys("add", "ada").exit_code == 0
+    assert keys("record", "ada").exit_code == 2
+    on = json.loads(keys("record", "ada", "--days", "2", "--consent", "--json").stdout)
+    assert on["record_until"] is not None
+    off = keys("record", "ada", "--off")
+    assert "Nothing of" in off.output
+    assert json.loads(keys("show", "ada", "--json").stdout)["record_until"] is None
