@@ -73,7 +73,8 @@ async def find_target(
             address, "/v1/models", timeout_s=PROBE_TIMEOUT_S, headers=target.headers
         )
     except BackendUnreachable as error:
-        raise BenchError(f"{error}; is it running?") from None
+        advice = "; is it running?" if "cannot connect" in str(error) else ""
+        raise BenchError(f"{error}{advice}") from None
     if answer.status in (401, 403):
         given = "the key was refused" if api_key else "it wants a key"
         raise BenchError(
