@@ -39,6 +39,13 @@ def test_a_page_is_small_with_all_that_it_loads_and_all_of_that_is_there(pages, 
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
+def test_scripts_that_scripts_ask_for_are_on_their_way_before(pages, document):
+    text = pages.answer(document).body.decode()
+    named = set(re.findall(r'(?:src|href)="(/pages/[^"]+\.js)"', text))
+    assert named == {path for path in loaded_by(pages, document, set()) if path.endswith(".js")}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_a_document_has_no_script_or_style_of_its_own_and_names_nobody_elses(pages, document):
     text = pages.answer(document).body.decode()
     assert not re.search(r"<script(?![^>]*\bsrc=)", text)

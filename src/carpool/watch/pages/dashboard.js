@@ -14,6 +14,8 @@ import { showUsage } from "./usage.js";
 
 const NOW_S = 2;
 const SLOW_S = 15;
+const SLOWER_S = 60;
+const SLOWER = new Set(["plan", "keys", "usage"]);
 const STALE_S = 3 * NOW_S + 4;
 const MOST_FAILED = 2;
 const JUMP_S = 60;
@@ -152,7 +154,7 @@ function start() {
   byId("logout").hidden = false;
   heardAt = performance.now();
   const slow = Object.keys(PARTS).map((name) => {
-    const poll = repeat(SLOW_S, () => askPart(name));
+    const poll = repeat(SLOWER.has(name) ? SLOWER_S : SLOW_S, () => askPart(name));
     poll.name = name;
     return poll;
   });

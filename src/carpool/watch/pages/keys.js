@@ -60,7 +60,7 @@ export class Keys {
     const works = key.state === "works";
     const named = `${key.person}, ${key.label}`;
     return el("tr", {},
-      el("td", {}, who(key.person_id, key.person, key.label === key.person ? "" : key.label)),
+      el("td", {}, who(null, key.person, key.label === key.person ? "" : key.label)),
       el("td", { class: "mono roomy" }, key.key_id),
       el("td", { class: "roomy" }, el("span", { class: `badge ${works ? "good" : ""}` }, key.state)),
       el("td", { class: "small roomy" }, limitsText(key)),

@@ -73,9 +73,10 @@ function row(person) {
   );
 }
 
+// Without a `personId` the chip has no colour: colours are of those who are there now.
 export function who(personId, name, under = "") {
   return el("span", { class: "who" },
-    el("span", { class: `chip ${colourClass(personId)}`, "aria-hidden": "true" }, initials(name)),
+    el("span", { class: `chip ${personId === null ? "plain" : colourClass(personId)}`, "aria-hidden": "true" }, initials(name)),
     el("span", { class: "name", title: name }, name, under ? el("span", { class: "under", title: under }, under) : null),
   );
 }
