@@ -22,6 +22,7 @@ from carpool.store.key_store import KeyStore
 from carpool.store.recorded_requests import RecordedRequest, RecordedRequestStore
 from tests.evals.mock_version import CHAT, Version
 
+START_S = 60
 CARPOOL = Path(sys.executable).with_name("carpool")
 SET = """
 cases:
@@ -106,7 +107,7 @@ def test_ctrl_c_leaves_what_was_measured(file: Path, tmp_path: Path) -> None:
             env=os.environ | {"CARPOOL_HOME": str(tmp_path)},
         )
         with process:
-            until(lambda: sum(each.path == CHAT for each in engine.requests) == 3)
+            until(lambda: sum(each.path == CHAT for each in engine.requests) == 3, START_S)
             process.send_signal(signal.SIGINT)
             stdout, stderr = process.communicate(timeout=30)
     assert process.returncode == 130, stderr

@@ -18,6 +18,7 @@ from carpool.cli.calibrations import CalibrationOption, Measured
 from carpool.cli.database import DatabaseOption
 from carpool.cli.first_key import first_key
 from carpool.cli.prepare import prepare
+from carpool.cli.serve_lock import pinned_models
 from carpool.cli.serve_plan import announce_plans
 from carpool.errors import CarpoolError
 from carpool.gateway.logs import LogFormat, set_up_logging
@@ -240,7 +241,7 @@ def serve(
     configured = tuple(models)
     shown_url = Database(database or default_database_url(os.environ)).url
     lock_file = LockFile(lock or _data_folder(shown_url) / "carpool.lock")
-    models = lock_file.pinned(configured)
+    models = pinned_models(lock_file, configured)
     admin_address = None if admin_port is None else Address(admin_host, admin_port)
     has_admin_tls = tls_cert is not None and admin_host not in _LOOPBACK
     with (

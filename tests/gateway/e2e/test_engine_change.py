@@ -29,6 +29,7 @@ program = ["{sys.executable}", "{ENGINE}", "{{version}}"]
 args = ["--delay", "0.02"]
 """
 NUM_ASKING = 8
+START_S = 60
 
 
 class Admin:
@@ -67,7 +68,7 @@ class Admin:
         answer = self.start()
         assert answer.status_code == 201, answer.text
         engine_id: str = answer.json()["engine_id"]
-        until(lambda: self.engine(engine_id)["state"] == "ready")
+        until(lambda: self.engine(engine_id)["state"] == "ready", START_S)
         return engine_id
 
     def engine(self, engine_id: str) -> dict[str, Any]:
@@ -134,11 +135,11 @@ def test_no_request_is_lost_when_an_engine_takes_over(
     with asking(gateway.visitor) as num_answers:
         new = admin.started("1.1")
         assert admin.version_of(old["engine_id"]) != admin.version_of(new)
-        until(lambda: num_answers() > 50)
+        until(lambda: num_answers() > 50, START_S)
         assert admin.promote(new, old["engine_id"]).status_code == 200
-        until(lambda: [each["engine_id"] for each in admin.engines()] == [new])
+        until(lambda: [each["engine_id"] for each in admin.engines()] == [new], START_S)
         so_far = num_answers()
-        until(lambda: num_answers() > so_far + 50)
+        until(lambda: num_answers() > so_far + 50, START_S)
     (engine,) = admin.engines()
     assert engine["role"] == "serving"
     assert engine["config"]["version"] == "1.1"
@@ -154,7 +155,7 @@ def test_a_candidate_that_cannot_run_says_so_and_is_ended(
     gateway, admin = served
     admin.offer("1.1", ("/no/such/{version}/engine",))
     engine_id = admin.start().json()["engine_id"]
-    until(lambda: admin.engine(engine_id)["is_hopeless"])
+    until(lambda: admin.engine(engine_id)["is_hopeless"], START_S)
     engine = admin.engine(engine_id)
     assert engine["role"] == "standby"
     assert "cannot run /no/such/1.1/engine" in engine["reason"]
