@@ -5,7 +5,8 @@
 Simulates days of teams that nobody has tuned anything on (see signal_days), each with a week of
 calm days before it, and looks every twenty minutes as an alert would. A hit is a signal that
 is due and comes up within its window; any signal that neither is due nor may come is a false
-alarm, counted once a day. Fails below 95 % of hits, or above one false alarm in 30 calm days.
+alarm, counted once a day. Fails below 95 % of hits (90 % of any one signal), or above one false
+alarm in 30 calm days.
 """
 
 import argparse
@@ -45,7 +46,7 @@ LOOK_EVERY = 20
 HISTORY_DAYS = 7
 NUM_TEAMS = 12
 NUM_TRACE_DAYS = 12
-LEAST_RECALL = 0.95
+LEAST_RECALL, LEAST_OF_ANY = 0.95, 0.9
 MOST_PER_30_CALM_DAYS = 1.0
 KEY_IDS = tuple(f"key{number}" for number in range(NUM_KEYS + NUM_SPARE))
 
@@ -203,16 +204,18 @@ def summary(results: Sequence[Result], seconds: float) -> dict[str, object]:
         if hits[name] + misses[name]
     }
     per_30 = 30 * calm_alarms / max(1, num_calm)
+    recall = sum(hits.values()) / max(1, sum(hits.values()) + sum(misses.values()))
+    is_enough = recall >= LEAST_RECALL and min(recalls.values(), default=0) >= LEAST_OF_ANY
     return {
         "days": len(results),
         "calm_days": num_calm,
-        "recall": sum(hits.values()) / max(1, sum(hits.values()) + sum(misses.values())),
+        "recall": recall,
         "recall_by_signal": recalls,
         "false_alarms_per_30_calm_days": per_30,
         "false_alarms_calm": calm_alarms,
         "false_alarms_other_days": other_alarms,
         "seconds": round(seconds, 1),
-        "ok": min(recalls.values(), default=0) >= LEAST_RECALL and per_30 <= MOST_PER_30_CALM_DAYS,
+        "ok": is_enough and per_30 <= MOST_PER_30_CALM_DAYS,
     }
 
 

@@ -12,6 +12,8 @@ carpool_num_requests_running 3.0
 # TYPE carpool_num_requests_waiting gauge
 carpool_num_requests_waiting 1.0
 carpool_kv_cache_usage_ratio 0.25
+# TYPE carpool_num_preemptions_total counter
+carpool_num_preemptions_total 7.0
 """
 VLLM = """# TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="m"} 2.0
@@ -21,6 +23,8 @@ vllm:num_requests_waiting{engine="1",model_name="m"} 0.0
 vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="capacity"} 9.0
 vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.1
 vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.6
+vllm:num_preemptions_total{engine="0",model_name="m"} 4.0
+vllm:num_preemptions_total{engine="1",model_name="m"} 1.0
 """
 SGLANG = """sglang:num_running_reqs{tp_rank="0"} 4
 sglang:num_running_reqs{tp_rank="1"} 4
@@ -39,8 +43,8 @@ llamacpp:requests_deferred 5
 @pytest.mark.parametrize(
     ("kind", "text", "load"),
     [
-        (BackendKind.EMBEDDED, EMBEDDED, EngineLoad(3, 1, 0.25)),
-        (BackendKind.VLLM, VLLM, EngineLoad(5, 1, 0.6)),
+        (BackendKind.EMBEDDED, EMBEDDED, EngineLoad(3, 1, 0.25, 7)),
+        (BackendKind.VLLM, VLLM, EngineLoad(5, 1, 0.6, 5)),
         (BackendKind.SGLANG, SGLANG, EngineLoad(4, 3, 0.7)),
         (BackendKind.LLAMA_CPP, LLAMA_CPP, EngineLoad(2, 5, None)),
     ],

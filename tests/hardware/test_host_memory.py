@@ -1,10 +1,11 @@
 """What memory there is to take: the machine's, or what a container's limit leaves."""
 
+import os
 import sys
 
 import pytest
 
-from carpool.hardware.host_memory import available_bytes
+from carpool.hardware.host_memory import available_bytes, resident_bytes, total_bytes
 
 GIB = 2**30
 MEMINFO = """MemTotal:       32000000 kB
@@ -73,3 +74,18 @@ def test_without_the_kernels_figures_it_is_half_of_the_physical_memory(tmp_path)
 
 def test_this_machine_has_some():
     assert available_bytes() > 64 * 2**20
+
+
+def test_the_total_is_the_machines_or_the_containers(meminfo, tmp_path, cgroup):
+    assert total_bytes(meminfo, tmp_path / "none") == 32_000_000 * 1024
+    assert total_bytes(meminfo, cgroup(max=4 * GIB, current=GIB)) == 4 * GIB
+
+
+def test_a_process_is_counted_with_its_children(tmp_path):
+    page = os.sysconf("SC_PAGE_SIZE")
+    for pid, children, pages in ((10, "11 12", 5), (11, "", 7), (12, "", 11)):
+        (tmp_path / str(pid) / "task" / str(pid)).mkdir(parents=True)
+        (tmp_path / str(pid) / "statm").write_text(f"100 {pages} 1 1 0 1 0\n")
+        (tmp_path / str(pid) / "task" / str(pid) / "children").write_text(children)
+    assert resident_bytes(10, tmp_path) == 23 * page
+    assert resident_bytes(99, tmp_path) == 0

@@ -1,5 +1,6 @@
 """What a gateway does can be read back, whatever the database and the clock do meanwhile."""
 
+import asyncio
 import logging
 from math import isclose
 
@@ -169,6 +170,19 @@ def test_the_finest_resolution_that_fits():
     assert resolution_for(0, 3600) == 10
     assert resolution_for(0, 86_400) == 60
     assert resolution_for(0, 30 * 86_400) == 3600
+
+
+def test_what_came_last_is_written_at_the_end(recording, reader, make_row):
+    async def scenario():
+        task = asyncio.create_task(recording.recorder.run())
+        await asyncio.sleep(0)
+        recording.scene.sums.ended("m", make_row())
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+    now = recording.clocks.wall
+    assert sum(filter(None, read(reader, ["requests"], now - 60, now + 60)["requests"])) == 1
 
 
 def test_another_process_adds_to_what_is_there(recording, reader, make_row, database: Database):

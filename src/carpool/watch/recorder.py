@@ -19,7 +19,7 @@ ACTIVE_S = 600.0
 """Who had a request in the last ten minutes is active."""
 JUMP_S = 60.0
 """A wall clock that went this much faster or slower than time itself was set."""
-FORGET_S = 3600.0
+FORGET_S = 600.0
 SURE_S = DAY_S
 """What is old is forgotten only by a clock that nobody has set for so long, or since the start."""
 
@@ -65,7 +65,11 @@ class Recorder:
         try:
             while True:
                 await self._until_next()
-                await asyncio.shield(asyncio.ensure_future(self.flush()))
+                flush = asyncio.create_task(self.flush())
+                try:
+                    await asyncio.shield(flush)
+                finally:
+                    await flush  # two at once would write the same chunks
         finally:
             await self.flush(is_last=True)
 
