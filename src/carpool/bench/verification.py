@@ -192,6 +192,7 @@ class Verification:
             f"{number} at once",
             FixedConcurrency(number, ramp_s=min(cycle, 0.2 * self.config.budget_s)),
             Limits(max_requests=needed + number, max_seconds=self._window(number)),
+            warm_up_s=cycle if role in ("planned", "double") else 0.0,
             drain_s=30 + 3 * cycle,
             slo=slo,
         )
@@ -203,7 +204,7 @@ class Verification:
         cycle = self._cycle(number)
         needed = requests_needed(self.config.search.confidence) * cycle / number
         wanted = max(USUAL_S, cycle, 0.0 if self._looks_slow(number) else 2 * needed) + cycle
-        left = self._deadline - time.monotonic() - 2 * cycle
+        left = self._deadline - time.monotonic() - 3 * cycle
         return min(wanted, left) if left >= SHORTEST_S + cycle else None
 
     def _cycle(self, number: int) -> float:

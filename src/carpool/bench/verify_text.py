@@ -85,7 +85,9 @@ def comparison_cells(check: PlanCheck) -> list[list[str]]:
 def _cells(row: Row) -> list[str]:
     error = "-" if row.error is None else f"{row.error:+.0%}"
     measured = "-" if row.measured is None else number(row.measured)
-    known = "" if row.predicted is None else f"{row.source}, {row.predicted.known}"
+    known = "" if row.predicted is None else row.source
+    if row.predicted is not None and not known.startswith("measured"):
+        known += f", {row.predicted.known}"
     unit = f" {row.unit}" if row.unit else ""
     return [row.name, predicted(row.predicted) + unit, measured + unit, error, known]
 
@@ -144,7 +146,8 @@ def engine_lines(check: PlanCheck) -> Iterator[str]:
         for doubt in level.result.doubts:
             yield f"at {level.concurrency} at once, not certified: {doubt}"
     notes = dict.fromkeys(note for level in check.verified.levels for note in level.result.notes)
-    yield from notes
+    # How sure a p99 is, the verdicts say.
+    yield from (note for note in notes if "99th percentile" not in note)
 
 
 def plan_line(plan: Plan) -> str:

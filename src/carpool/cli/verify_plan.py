@@ -75,7 +75,7 @@ def plan_for(
     try:
         kind = parse_engine(engine)
         source = find_source(model)
-        fields = reported | settings_of(arguments, kind)
+        fields = reported or settings_of(arguments, kind)
         if "max_model_len" not in fields and source.shape.max_model_len:
             fields["max_model_len"] = source.shape.max_model_len
         plan = make_plan(

@@ -145,7 +145,11 @@ async def _measured(options: Options, engine: EngineUnderTest, stop: asyncio.Eve
         reported=_reported(engine) if options.is_attached else {},
     )
     plan = planned.plan
+    is_again = before is not None and _is_like(before, lengths, options.tolerance_s)
     number = options.at or (plan.planned.num_seqs if plan and plan.planned else DEFAULT_AT)
+    if before is not None and is_again and before.planned and not (options.at or options.people):
+        # The same plan as the last time, so that the two can be compared.
+        number = before.planned
     config = VerifyConfig(
         search=SearchConfig(
             planned=min(number, options.max_concurrency),
@@ -153,7 +157,7 @@ async def _measured(options: Options, engine: EngineUnderTest, stop: asyncio.Eve
             confidence=options.confidence,
             precision=options.precision,
             max_concurrency=options.max_concurrency,
-            hint=_hint(before, lengths, options.tolerance_s),
+            hint=before.max_num_seqs or None if before is not None and is_again else None,
         ),
         prompt_tokens=lengths.prompt_tokens,
         output_tokens=lengths.output_tokens,
@@ -192,12 +196,10 @@ async def _measured(options: Options, engine: EngineUnderTest, stop: asyncio.Eve
     return replace(check, calibration=_calibration(check, key))
 
 
-def _hint(before: Calibration | None, lengths: Profile, tolerance_s: float) -> int | None:
-    """The capacity that was found with such requests."""
-    if before is None or before.tolerance_s != tolerance_s or before.max_num_seqs < 1:
-        return None
+def _is_like(before: Calibration, lengths: Profile, tolerance_s: float) -> bool:
+    """Whether it was measured with such requests, and for the same tolerance."""
     is_like = before.is_like(lengths.prompt_tokens, lengths.output_tokens)
-    return before.max_num_seqs if is_like else None
+    return is_like and before.tolerance_s == tolerance_s
 
 
 def _key(
@@ -290,6 +292,7 @@ def _calibration(check: PlanCheck, key: CalibrationKey) -> Calibration | None:
         prompt_tokens=verified.config.prompt_tokens,
         output_tokens=verified.config.output_tokens,
         levels=verified.measured,
+        planned=verified.config.search.planned,
     )
 
 

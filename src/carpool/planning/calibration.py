@@ -46,7 +46,8 @@ class Calibration:
     weights and KV cache. `max_num_seqs` is the capacity: the concurrency up to which the p99
     TTFT is within `tolerance_s`, by requests of `prompt_tokens` and `output_tokens`, with
     `confidence`; `outcome` says how the search for it ended. None: not known.
-    `is_applied`: the gateway is to admit no more than that.
+    `is_applied`: the gateway is to admit no more than that. `planned` is the concurrency that
+    was tested, 0 for none.
     """
 
     key: CalibrationKey
@@ -64,6 +65,7 @@ class Calibration:
     output_tokens: int
     levels: tuple[MeasuredLevel, ...]
     is_applied: bool = False
+    planned: int = 0
 
     def step_seconds(self, num_seqs: float) -> float:
         return self.step_fixed_s + self.step_per_seq_s * num_seqs
