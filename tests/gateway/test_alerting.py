@@ -173,6 +173,15 @@ def test_what_cannot_be_read_at_all_holds_everything(house):
     assert house.ask()["blind_reason"] == "the database lacks a table"
 
 
+def test_a_fault_in_a_signal_is_said_and_ends_nothing(house, caplog):
+    house.error = ZeroDivisionError()
+    assert house.judge() == []
+    assert "the gateway's log says how" in house.ask()["blind_reason"]
+    assert "ZeroDivisionError" in caplog.text
+    house.error, house.signals = None, [creep()]
+    assert house.judge() == ["firing context_creep"]
+
+
 def test_a_webhook_is_told_and_its_delivery_is_seen(database):
     posts = Posts(http_answer(200))
     with scripted(posts) as server:

@@ -109,7 +109,7 @@ def test_generic_json_has_the_alert_field_by_field():
 
 def test_slack_gets_text_that_calls_nobody():
     _, body = sent(Shape.SLACK, "ok")
-    assert body["text"].startswith("[warning] firing: context creep (team-model, Ana")
+    assert body["text"].startswith("Carpool [warning] firing: context creep (team-model, Ana")
     assert "<" not in body["text"]
     assert "cap the context at 2,048 tokens" in body["text"]
 

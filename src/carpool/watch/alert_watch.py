@@ -78,6 +78,11 @@ class AlertWatch:
             findings = await self._find(now)
         except CarpoolError as error:
             findings = Findings((), frozenset(self.rules), str(error))
+        except Exception:
+            # A fault in one signal must not be the end of all alerts: it is said, and tried again.
+            _log.exception("the rules cannot be judged")
+            blind = "judging the rules failed; the gateway's log says how"
+            findings = Findings((), frozenset(self.rules), blind)
         if findings.blind is not None and self._blind is None:
             _log.warning("some alerts cannot be judged: %s", findings.blind)
         self._blind, self._judged_at = findings.blind, now

@@ -109,9 +109,11 @@ def _dingtalk_query(secret: str | None, now: float) -> str:
 
 
 def _text(notice: Notice) -> str:
-    """A title of one alert would say what its line says."""
-    head = [title(notice)] if len(notice.changes) > 1 else []
-    return "\n".join([*head, *lines(notice)])
+    """Begins with "Carpool", by which a room may know what is meant for it. Of one alert, a title
+    would say what its line says."""
+    if len(notice.changes) == 1:
+        return "Carpool " + "\n".join(lines(notice))
+    return "\n".join([title(notice), *lines(notice)])
 
 
 def _feishu(notice: Notice) -> dict[str, Any]:
