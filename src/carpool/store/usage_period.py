@@ -36,6 +36,6 @@ def usage_between(database: Database, since: float, until: float) -> Iterator[Pe
         .order_by(usage.c.started_at)
         .execution_options(yield_per=_ROWS_AT_ONCE)
     )
-    with database.read() as connection:
-        for row in connection.execute(query):
+    with database.read() as connection, connection.execute(query) as found:
+        for row in found:
             yield PeriodRow(*row)
