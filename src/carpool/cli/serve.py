@@ -241,7 +241,7 @@ def serve(
     configured = tuple(models)
     shown_url = Database(database or default_database_url(os.environ)).url
     lock_file = LockFile(lock or _data_folder(shown_url) / "carpool.lock")
-    models = pinned_models(lock_file, configured)
+    models = tuple(pinned_models(lock_file, configured))
     admin_address = None if admin_port is None else Address(admin_host, admin_port)
     has_admin_tls = tls_cert is not None and admin_host not in _LOOPBACK
     with (
