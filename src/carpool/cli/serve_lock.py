@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from carpool.gateway.model_config import ModelConfig
 
 
-def pinned_models(lock: "LockFile", configured: "Sequence[ModelConfig]") -> "Sequence[ModelConfig]":
+def pinned_models(
+    lock: "LockFile", configured: "Sequence[ModelConfig]"
+) -> "tuple[ModelConfig, ...]":
     """The models with the engines that the lock has for them. A model whose files are others
     than those that were tried is served all the same, with a word. Raises LockError."""
     from carpool.models.cache import ModelCache, default_home
