@@ -118,7 +118,7 @@ def email(**fields) -> AlertsConfig:
         (email(recipients=()), {}, "email ops has no recipients"),
         (email(recipients=("a@b\nBcc: c@d",)), {}, "is no address"),
         (email(sender="nobody"), {}, "email ops: 'nobody' is no address"),
-        (email(security=MailSecurity.NONE), {}, 'security = "none" is for a server on this machine'),
+        (email(security=MailSecurity.NONE), {}, 'security = "none" is for a server'),
         (email(user="a"), {}, "user and its password go together"),
         (email(user="a", password_env="P"), {}, "environment variable P, its password, is empty"),
     ],
