@@ -338,8 +338,8 @@ def test_in_a_terminal_it_is_live_says_when_the_gateway_is_away_and_comes_back()
         screen.resize(120, 40)
         screen.wait_for("seats 3/8")
         screen.process.send_signal(signal.SIGINT)
+        screen.wait_for("\x1b[?1049l")  # the screen of before is back; who writes is read
         assert screen.process.wait(PATIENCE_S) == 130
-        screen.wait_for("\x1b[?1049l")  # the screen of before is back
 
 
 def test_without_colour_it_has_none():

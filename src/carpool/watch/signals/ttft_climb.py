@@ -28,7 +28,7 @@ def ttft_climb(view: ModelView) -> Iterable[Signal]:
     if len(known(minutes.last("ttft.p50", 1800))) < 10 or now < LEAST_S * view.ease:
         return
     usual = usual_at(view.hours, "ttft.p50", view.now) or quiet(minutes)
-    if usual is None or now < RATIO * view.ease * usual:
+    if not usual or now < RATIO * view.ease * usual:
         return
     line = blocks(minutes.last("ttft.p50", WINDOW_S), BLOCK_S // 60, 0.3)
     if mann_kendall(line) < SURE and middle(minutes.last("ttft.p50", 3600)) < RATIO * usual:
