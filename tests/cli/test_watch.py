@@ -294,6 +294,8 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
+            # As in a terminal: what runs in the background, tests too, may ignore it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             env=os.environ
             | {"CARPOOL_ADMIN_URL": f"http://127.0.0.1:{port}", "CARPOOL_ADMIN_KEY": KEY}
             | {"TERM": "xterm-256color"}
