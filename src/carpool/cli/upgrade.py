@@ -6,13 +6,12 @@ import shlex
 import sys
 from collections.abc import Coroutine
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from carpool.cli.admin_options import ADMIN_URL, AdminKeyFile, AdminUrl, admin_key_from
 from carpool.cli.eval import NOT_PASSED, ask_all, print_comparison, read_set, run_writer
-from carpool.cli.watch import KEY_VARIABLE, admin_key_from
 from carpool.errors import CarpoolError
 
 if TYPE_CHECKING:
@@ -72,21 +71,8 @@ def upgrade(
     abandon: Annotated[
         bool, typer.Option("--abandon", help="End an engine that a broken upgrade left behind.")
     ] = False,
-    url: Annotated[
-        str,
-        typer.Option(
-            metavar="URL",
-            envvar="CARPOOL_ADMIN_URL",
-            help="The admin API, as carpool serve --admin-port says it.",
-            show_envvar=True,
-        ),
-    ] = "http://127.0.0.1:8001",
-    admin_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="File with the admin key.", show_default=f"${KEY_VARIABLE}"
-        ),
-    ] = None,
+    url: AdminUrl = ADMIN_URL,
+    admin_key_file: AdminKeyFile = None,
     sets: Annotated[
         list[str] | None,
         typer.Option(

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import sys
 from enum import StrEnum
@@ -11,42 +10,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carpool.errors import CarpoolError
+from carpool.cli.admin_options import ADMIN_URL, AdminKeyFile, AdminUrl, admin_key_from
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from carpool.watch.terminal.watcher import Watcher
 
-KEY_VARIABLE = "CARPOOL_ADMIN_KEY"
 PIPE_WIDTH, PIPE_HEIGHT = 100, 1000
 HELP = "Watch a gateway live: seats, queue, people, alerts."
 
 app = typer.Typer(help=HELP)
 
 
-class AdminKeyMissing(CarpoolError):
-    """Neither a file nor the environment has the admin key."""
-
-
 @app.callback(invoke_without_command=True, help=HELP)
 def watch(
     context: typer.Context,
-    url: Annotated[
-        str,
-        typer.Option(
-            metavar="URL",
-            envvar="CARPOOL_ADMIN_URL",
-            help="The admin API, as carpool serve --admin-port says it.",
-            show_envvar=True,
-        ),
-    ] = "http://127.0.0.1:8001",
-    admin_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="File with the admin key.", show_default=f"${KEY_VARIABLE}"
-        ),
-    ] = None,
+    url: AdminUrl = ADMIN_URL,
+    admin_key_file: AdminKeyFile = None,
     once: Annotated[
         bool, typer.Option("--once", help="Print the picture once, as without a terminal.")
     ] = False,
@@ -95,27 +76,6 @@ def export(
     changes = {} if config is None else read_config(config).alerts.rules
     text = dashboard() if what is Export.GRAFANA else rules_file(rules_with(changes))
     typer.echo(text, nl=False)
-
-
-def admin_key_from(file: Path | None) -> str:
-    if file is None:
-        key = os.environ.get(KEY_VARIABLE, "")
-        where = f"the environment variable {KEY_VARIABLE}"
-    else:
-        where = str(file)
-        try:
-            key = file.read_text("ascii")
-        except UnicodeDecodeError:
-            raise AdminKeyMissing(f"{file} holds no admin key") from None
-        except OSError as error:
-            raise AdminKeyMissing(f"cannot read {file}: {error.strerror or error}") from None
-    key = key.strip()
-    if not key.isascii() or not key.isprintable() or not key:
-        raise AdminKeyMissing(
-            f"{where} holds no admin key; make one (carpool admin-key) and put it there, or into "
-            f"a file for --admin-key-file"
-        )
-    return key
 
 
 async def _print_json(watcher: "Watcher") -> None:
