@@ -240,6 +240,8 @@ class Scheduler:
         of others who have had as much or more. Returns those others; nobody if nobody came in."""
         if self.min_held_decodes is None or self._has_held_decodes or self._preempted:
             return frozenset()
+        if not len(self._waiting):
+            return frozenset()
         first, floor = self._least_served_who_wait()
         decoding = Counter(
             request.person_id
